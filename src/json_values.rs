@@ -54,12 +54,27 @@ pub fn rfc3339(at: SystemTime) -> String {
     rfc3339_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// For `serde(with)`: a time, as RFC 3339.
+pub mod time {
+    use std::time::SystemTime;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::rfc3339(*at))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
+        humantime::parse_rfc3339(&String::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
 /// For `serde(with)`: milliseconds since the epoch, as RFC 3339.
 pub mod moment {
     use std::time::UNIX_EPOCH;
 
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserializer, Serializer};
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
     pub fn serialize<S: Serializer>(ms: &i64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -67,12 +82,8 @@ pub mod moment {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let at = humantime::parse_rfc3339(&text).map_err(D::Error::custom)?;
-        let ms = at
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_millis();
+        let since_epoch = super::time::deserialize(deserializer)?.duration_since(UNIX_EPOCH);
+        let ms = since_epoch.unwrap_or_default().as_millis();
         Ok(i64::try_from(ms).unwrap_or(i64::MAX))
     }
 }

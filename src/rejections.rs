@@ -8,12 +8,13 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
+use crate::json_values::time;
 use crate::locked::locked;
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
@@ -29,28 +30,33 @@ const RESET_RESOURCES: usize = 5;
 const RESET_GAP: u64 = 10;
 
 /// One request that was refused, or whose outcome is unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecentRejection {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
     /// By the wall clock, for operators only.
+    #[serde(with = "time")]
     pub at: SystemTime,
     /// The route's label.
-    pub route: Arc<str>,
+    pub route: String,
     /// `None`: refused before there was a key.
     pub resource: Option<ResourceKey>,
     /// `None`: refused before there was a token.
     pub token: Option<Token>,
     /// The mark it was refused by, if a mark did it.
     pub mark: Option<Token>,
+    /// Mark minus token, where both are known and the token is not past the mark.
+    pub gap: Option<String>,
     pub outcome: Outcome,
-    /// The client: an address, or `unix`.
-    pub peer: String,
     /// The status of its answer.
     pub status: u16,
+    /// An address, or `unix`.
+    pub client: String,
+    #[serde(flatten)]
     pub request: RequestText,
     /// The number of like refusals: of one cause, client, route, resource and token. The latest is
     /// described.
     pub times: u64,
     /// When the first of them was.
+    #[serde(with = "time")]
     pub first_at: SystemTime,
 }
 
@@ -70,15 +76,6 @@ pub struct RequestText {
     pub trace_id: Option<String>,
 }
 
-impl RecentRejection {
-    /// Mark minus token, where both are known and the token is not past the mark.
-    #[must_use]
-    pub fn gap(&self) -> Option<u64> {
-        let (token, mark) = (self.token?, self.mark?);
-        (token <= mark).then(|| token.gap_to(mark))
-    }
-}
-
 /// The lists.
 #[derive(Debug)]
 pub struct Rejections {
@@ -91,7 +88,7 @@ pub struct Rejections {
 
 /// By the hash of what makes them alike, the latest first. Held for a push or a copy, never across
 /// an await.
-type Latest = Mutex<LruCache<u64, RecentRejection>>;
+type Latest = Mutex<LruCache<u64, Rejection>>;
 
 impl Default for Rejections {
     fn default() -> Self {
@@ -111,11 +108,11 @@ impl Rejections {
     }
 
     /// Keeps it, and forgets the oldest entry if the list is full. Each unknown outcome is an entry.
-    pub fn push(&self, mut refusal: RecentRejection) {
+    pub fn push(&self, mut refusal: Rejection) {
         let unknown = refusal.outcome == Outcome::OutcomeUnknown;
         let subject = (&refusal.resource, refusal.token.map(Token::get));
         let text = &refusal.request;
-        let client = (&refusal.peer, &text.forwarded_for, &text.user_agent);
+        let client = (&refusal.client, &text.forwarded_for, &text.user_agent);
         let alike = (refusal.outcome, client, &refusal.route, subject);
         let itself = unknown.then_some((refusal.at, &refusal.request.request_id));
         let key = self.hasher.hash_one((alike, itself));
@@ -136,11 +133,14 @@ impl Rejections {
     #[must_use]
     pub fn reset_hint(&self, now: SystemTime) -> Option<String> {
         let list = locked(&self.refused);
-        let far_below = |one: &&RecentRejection| {
-            let mark = one.mark.map_or(0, |mark| mark.get().unsigned_abs());
+        let far_below = |one: &&Rejection| {
+            let (Some(token), Some(mark)) = (one.token, one.mark) else {
+                return false;
+            };
+            let (gap, half) = (token.gap_to(mark), mark.get().unsigned_abs() / 2);
             let age = now.duration_since(one.at).unwrap_or_default();
-            let gap = one.gap().filter(|gap| *gap >= RESET_GAP && *gap > mark / 2);
-            one.outcome == Outcome::StaleToken && gap.is_some() && age < RESET_WINDOW
+            let is_stale = one.outcome == Outcome::StaleToken;
+            is_stale && gap >= RESET_GAP && gap > half && age < RESET_WINDOW
         };
         let far_below = list.iter().map(|(_, one)| one).filter(far_below);
         let (resources, marks): (HashSet<_>, Vec<_>) =
@@ -159,21 +159,20 @@ impl Rejections {
 
     /// The latest refusals, newest first; of one resource if one is named.
     #[must_use]
-    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
+    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
         latest(&self.refused, of, limit)
     }
 
     /// The latest unknown outcomes, whether they have settled or not; as [`Self::latest`].
     #[must_use]
-    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
+    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
         latest(&self.unknown, of, limit)
     }
 }
 
-fn latest(list: &Latest, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
+fn latest(list: &Latest, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
     let list = locked(list);
-    let wanted =
-        |refusal: &&RecentRejection| of.is_none_or(|of| refusal.resource.as_ref() == Some(of));
+    let wanted = |refusal: &&Rejection| of.is_none_or(|of| refusal.resource.as_ref() == Some(of));
     let all = list.iter().map(|(_, one)| one);
     all.filter(wanted).take(limit).cloned().collect()
 }
@@ -184,15 +183,16 @@ mod tests {
 
     use super::*;
 
-    fn refusal(resource: &str, token: i64) -> RecentRejection {
-        RecentRejection {
+    fn refusal(resource: &str, token: i64) -> Rejection {
+        Rejection {
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
             route: "/orders/{id}".into(),
             resource: Some(ResourceKey::new(resource).expect("a good key")),
             token: Token::new(token),
             mark: Token::new(43),
+            gap: None,
             outcome: Outcome::StaleToken,
-            peer: "127.0.0.1:5000".into(),
+            client: "127.0.0.1:5000".into(),
             status: 412,
             request: RequestText::default(),
             times: 1,
@@ -204,7 +204,7 @@ mod tests {
         Rejections::new(NonZeroUsize::new(entries).expect("not zero"))
     }
 
-    fn tokens(refusals: &[RecentRejection]) -> Vec<i64> {
+    fn tokens(refusals: &[Rejection]) -> Vec<i64> {
         refusals
             .iter()
             .map(|refusal| refusal.token.expect("given").get())
@@ -226,7 +226,7 @@ mod tests {
         let ring = keeping(2);
         ring.push(refusal("order:1", 1));
         for token in 2..5 {
-            ring.push(RecentRejection {
+            ring.push(Rejection {
                 outcome: Outcome::OutcomeUnknown,
                 ..refusal("order:1", token)
             });
@@ -241,7 +241,7 @@ mod tests {
         ring.push(refusal("order:1", 1));
         ring.push(refusal("order:10", 2));
         ring.push(refusal("order:1", 3));
-        ring.push(RecentRejection {
+        ring.push(Rejection {
             resource: None,
             ..refusal("order:1", 4)
         });
@@ -250,33 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_needs_both_numbers() {
-        assert_eq!(refusal("a", 41).gap(), Some(2));
-        assert_eq!(
-            RecentRejection {
-                mark: None,
-                ..refusal("a", 41)
-            }
-            .gap(),
-            None
-        );
-        assert_eq!(
-            RecentRejection {
-                token: None,
-                ..refusal("a", 41)
-            }
-            .gap(),
-            None
-        );
-    }
-
-    #[test]
     fn like_refusals_are_one_entry_with_a_count() {
         let list = keeping(3);
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let push = |seconds, one: RecentRejection| {
+        let push = |seconds, one: Rejection| {
             let (at, first_at) = (at(seconds), at(seconds));
-            list.push(RecentRejection {
+            list.push(Rejection {
                 at,
                 first_at,
                 ..one
@@ -284,7 +263,7 @@ mod tests {
         };
         push(1, refusal("order:1", 41));
         for seconds in 2..100 {
-            let missing = RecentRejection {
+            let missing = Rejection {
                 resource: None,
                 token: None,
                 mark: None,
@@ -307,8 +286,8 @@ mod tests {
                 (Some(41), 1, at(1), at(1)),
             ]
         );
-        let other = RecentRejection {
-            peer: "127.0.0.2:5000".into(),
+        let other = Rejection {
+            client: "127.0.0.2:5000".into(),
             ..refusal("order:1", 40)
         };
         push(101, other);
@@ -320,7 +299,7 @@ mod tests {
     fn unknown_outcomes_stay_apart() {
         let list = keeping(3);
         for seconds in [1, 2] {
-            list.push(RecentRejection {
+            list.push(Rejection {
                 at: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
                 outcome: Outcome::OutcomeUnknown,
                 ..refusal("order:1", 7)
@@ -331,7 +310,7 @@ mod tests {
 
     #[test]
     fn many_resources_with_tokens_far_below_their_marks_look_like_a_reset() {
-        let stale = |resource: &str, token, mark| RecentRejection {
+        let stale = |resource: &str, token, mark| Rejection {
             mark: Token::new(mark),
             ..refusal(resource, token)
         };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::readiness::ReadyReport;
@@ -14,10 +15,9 @@ use crate::config::Mode;
 use crate::fencing::failure_detector::InstanceView;
 use crate::fencing::operators::MarkView;
 use crate::fencing::overview::{BusyCounts, BusyResource};
-use crate::json_values::rfc3339;
 use crate::printable;
-use crate::rejections::RecentRejection;
-use crate::routing::{ResourceKey, Token};
+use crate::rejections::Rejection;
+use crate::routing::{ResourceKey, Token, TokenFormat};
 use crate::store::{AuditRow, MarkRow, UnknownOperation};
 
 /// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u`
@@ -53,6 +53,25 @@ pub struct Live {
     pub version: String,
 }
 
+// A query or body that a command sends as it was given on the command line is also its arguments:
+// its documentation is in `--help`.
+
+/// A page of a list, ordered by key.
+#[derive(Debug, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    /// Only keys with this prefix
+    #[arg(long, default_value = "")]
+    #[serde(default)]
+    pub prefix: String,
+    /// Only keys after this one: the next page
+    #[arg(long)]
+    pub after: Option<String>,
+    /// Maximum number of marks
+    #[arg(long, default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub limit: Option<u16>,
+}
+
 /// `GET /v1/marks`.
 #[derive(Serialize, Deserialize)]
 pub struct MarkList {
@@ -73,17 +92,39 @@ pub struct MarkReport {
     pub audit: Vec<AuditRow>,
 }
 
-/// The body of `POST …/advance` and `…/override`, which have a token, and of `…/resolve`, which has
-/// an id.
-#[derive(Debug, Serialize, Deserialize)]
+/// The body of `POST …/advance` and `…/override`.
+#[derive(Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ActBody {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Token>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+pub struct NewMark {
+    /// The new mark
+    #[arg(value_parser = token)]
+    pub token: Token,
+    /// Reason or evidence, for the audit table
+    #[arg(long)]
     #[serde(default)]
     pub reason: String,
+    /// Your name, for the audit table
+    #[arg(long, env = "USER", default_value = "")]
+    #[serde(default)]
+    pub actor: String,
+}
+
+fn token(text: &str) -> Result<Token, String> {
+    TokenFormat::Decimal.parse(text.as_bytes())
+}
+
+/// The body of `POST …/resolve`.
+#[derive(Debug, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resolution {
+    /// Id of the unknown outcome, from `get`
+    pub id: String,
+    /// Reason or evidence, for the audit table
+    #[arg(long)]
+    #[serde(default)]
+    pub reason: String,
+    /// Your name, for the audit table
+    #[arg(long, env = "USER", default_value = "")]
     #[serde(default)]
     pub actor: String,
 }
@@ -110,6 +151,19 @@ pub enum ActOutcome {
     },
     /// The unknown outcome no longer counts as in flight.
     Resolved { id: String },
+}
+
+/// The query of `GET /v1/operations`.
+#[derive(Debug, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationQuery {
+    /// Only keys with this prefix
+    #[arg(long, default_value = "")]
+    #[serde(default)]
+    pub prefix: String,
+    /// Maximum number of operations
+    #[arg(long, default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub limit: Option<u16>,
 }
 
 /// `GET /v1/operations`.
@@ -147,17 +201,29 @@ pub struct ResolvedOperation {
 }
 
 /// The body of `POST /v1/prune`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PruneBody {
-    /// Only marks that have not changed for this long: `720h`.
+    /// Only marks that have not changed for this long: 720h; at least 1h, and longer than any
+    /// holder of a token can be away
+    #[arg(long, value_name = "TIME")]
     pub unchanged_for: String,
+    /// Only keys with this prefix
+    #[arg(long, default_value = "")]
     #[serde(default)]
     pub prefix: String,
+    /// Where the next step begins.
+    #[arg(skip)]
     pub after: Option<String>,
+    /// Only count them
+    #[arg(long)]
     #[serde(default)]
     pub dry_run: bool,
+    /// Reason or evidence, for the audit table
+    #[arg(long)]
     pub reason: String,
+    /// Your name, for the audit table
+    #[arg(long, env = "USER", default_value = "")]
     #[serde(default)]
     pub actor: String,
 }
@@ -190,48 +256,6 @@ pub struct RequestList {
 #[derive(Serialize, Deserialize)]
 pub struct RejectionList {
     pub rejections: Vec<Rejection>,
-}
-
-/// A request that was refused, or whose outcome is unknown.
-#[derive(Serialize, Deserialize)]
-pub struct Rejection {
-    pub at: String,
-    pub route: String,
-    pub resource: Option<ResourceKey>,
-    pub token: Option<Token>,
-    pub mark: Option<Token>,
-    pub gap: Option<String>,
-    pub outcome: String,
-    pub status: u16,
-    pub client: String,
-    #[serde(flatten)]
-    pub request: crate::rejections::RequestText,
-    pub times: u64,
-    pub first_at: String,
-}
-
-impl From<RecentRejection> for Rejection {
-    fn from(refusal: RecentRejection) -> Self {
-        Self {
-            at: rfc3339(refusal.at),
-            route: refusal.route.to_string(),
-            gap: refusal.gap().map(|gap| gap.to_string()),
-            resource: refusal.resource,
-            token: refusal.token,
-            mark: refusal.mark,
-            outcome: refusal.outcome.as_str().to_owned(),
-            status: refusal.status,
-            client: refusal.peer,
-            request: refusal.request,
-            times: refusal.times,
-            first_at: rfc3339(refusal.first_at),
-        }
-    }
-}
-
-/// For a list of the latest ones.
-pub fn rejections(latest: Vec<RecentRejection>) -> Vec<Rejection> {
-    latest.into_iter().map(Rejection::from).collect()
 }
 
 /// `GET /v1/status`.
@@ -305,16 +329,16 @@ mod tests {
     use super::*;
 
     fn error(body: &str) -> String {
-        serde_json::from_str::<ActBody>(body)
+        serde_json::from_str::<NewMark>(body)
             .expect_err("refused")
             .to_string()
     }
 
     #[test]
     fn tokens_are_strings_only() {
-        let body: ActBody =
+        let body: NewMark =
             serde_json::from_str(r#"{"token":"9223372036854775807"}"#).expect("taken");
-        assert_eq!(body.token, Some(Token::MAX));
+        assert_eq!(body.token, Token::MAX);
         for number in [
             "43",
             "43.0",

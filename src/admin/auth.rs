@@ -14,10 +14,11 @@ use axum::response::Response;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
+use super::LoadedConfig;
 use super::problem::{
     AdminProblem, OVERLOADED, ProblemKind, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF,
 };
-use crate::config::{AdminSettings, BearerTokens, bearer};
+use crate::config::{BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
@@ -56,27 +57,27 @@ impl AdminPeer {
             by_socket: true,
         }
     }
-
-    /// The client that sent this request. A request without this extension came over no connection,
-    /// and has no rights.
-    pub(super) fn of<B>(request: &Request<B>) -> Self {
-        let peer = request.extensions().get::<Self>().cloned();
-        peer.unwrap_or_else(|| Self {
-            text: "unknown".into(),
-            local: false,
-            by_socket: false,
-        })
-    }
 }
 
-/// The proof that a request carries the token of `admin.token_file`.
-#[derive(Clone, Copy, Debug)]
-pub struct MayWrite(());
+/// The proof that a request carries the token of `admin.token_file`, with its client.
+#[derive(Clone, Debug)]
+pub struct MayWrite(Arc<str>);
+
+impl MayWrite {
+    /// The actor for the audit table: the given name, which is not verified, and the client.
+    pub(super) fn actor(&self, name: &str) -> String {
+        let client = &self.0;
+        match name.trim() {
+            "" => format!("admin API, {client}"),
+            name => format!("{name} (admin API, {client})"),
+        }
+    }
+}
 
 /// Judges the requests to `/v1`. The files of the tokens are read each time, so that a rotated
 /// secret counts at once.
 pub struct Access {
-    settings: watch::Receiver<AdminSettings>,
+    loaded: watch::Receiver<LoadedConfig>,
     /// Of the lines about wrong tokens.
     throttle: Throttle,
     metrics: Arc<Metrics>,
@@ -86,9 +87,9 @@ pub struct Access {
 }
 
 impl Access {
-    pub fn new(settings: watch::Receiver<AdminSettings>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(loaded: watch::Receiver<LoadedConfig>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
-            settings,
+            loaded,
             throttle: Throttle::of_many(),
             metrics,
             reads: Semaphore::new(AT_ONCE),
@@ -99,10 +100,10 @@ impl Access {
     /// A layer: lets allowed requests through, so many at once, and marks those that may write.
     pub async fn guard(
         self: Arc<Self>,
+        peer: AdminPeer,
         mut request: Request,
         next: Next,
     ) -> Result<Response, AdminProblem> {
-        let peer = AdminPeer::of(&request);
         let writes = request.method() == Method::POST;
         if writes {
             let proof = self.write(&peer, request.headers()).await?;
@@ -130,14 +131,14 @@ impl Access {
     }
 
     async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
-        let file = self.settings.borrow().token_file.clone();
+        let file = self.loaded.borrow().settings.admin.token_file.clone();
         let advice = "Set admin.token_file to a file that holds a secret of your choice (for \
                       example the output of `openssl rand -hex 32`), and send it as \
                       `Authorization: Bearer …`";
         let off = (WRITES_OFF, advice);
         self.admit(peer, headers, &[("admin.token_file", file)], off)
             .await?;
-        Ok(MayWrite(()))
+        Ok(MayWrite(Arc::clone(&peer.text)))
     }
 
     async fn read(
@@ -162,10 +163,10 @@ impl Access {
         }
         // The token of writes also reads.
         let files = {
-            let settings = self.settings.borrow();
+            let admin = &self.loaded.borrow().settings.admin;
             [
-                ("admin.read_token_file", settings.read_token_file.clone()),
-                ("admin.token_file", settings.token_file.clone()),
+                ("admin.read_token_file", admin.read_token_file.clone()),
+                ("admin.token_file", admin.token_file.clone()),
             ]
         };
         let advice = "They are open on the loopback of the machine or pod, and elsewhere they need \

@@ -15,19 +15,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::auth::AdminPeer;
 use super::{AdminState, router};
-use crate::config::AdminSettings;
+use crate::config::TlsSettings;
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::socket::{Listener, Socket};
 use crate::timed_socket::TimedSocket;
@@ -49,27 +47,22 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, which mostly means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The open connections.
+/// The open connections, the oldest first.
 #[derive(Default)]
-struct Connections {
-    tasks: JoinSet<()>,
-    /// The oldest first.
-    open: VecDeque<AbortHandle>,
-}
+struct Connections(VecDeque<AbortHandle>);
 
 impl Connections {
     /// Serves a new connection. If there are too many, the oldest is closed: so no client can keep
     /// the probes out by opening connections.
     fn spawn(&mut self, metrics: &Metrics, serve: impl Future<Output = ()> + Send + 'static) {
-        while self.tasks.try_join_next().is_some() {}
-        self.open.retain(|connection| !connection.is_finished());
-        if self.open.len() >= CONNECTIONS
-            && let Some(oldest) = self.open.pop_front()
+        self.0.retain(|connection| !connection.is_finished());
+        if self.0.len() >= CONNECTIONS
+            && let Some(oldest) = self.0.pop_front()
         {
             oldest.abort();
             metrics.admin_refused(AdminRefusal::Connections);
         }
-        self.open.push_back(self.tasks.spawn(serve));
+        self.0.push_back(tokio::spawn(serve).abort_handle());
     }
 }
 
@@ -80,12 +73,8 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut shutdown = pin!(shutdown);
-    let metrics = Arc::clone(&state.metrics);
-    let port = Arc::new(Port {
-        settings: state.settings.clone(),
-        router: router(state),
-        stopping: CancellationToken::new(),
-    });
+    let (metrics, loaded) = (Arc::clone(&state.metrics), state.loaded.clone());
+    let (router, graceful) = (router(state), GracefulShutdown::new());
     let mut connections = Connections::default();
     loop {
         let accepted = tokio::select! {
@@ -99,7 +88,14 @@ pub async fn serve(
                 let socket = TimedSocket::new(socket, WRITE_TIMEOUT, move || {
                     counter.admin_refused(AdminRefusal::WriteTimeout);
                 });
-                connections.spawn(&metrics, Arc::clone(&port).serve(socket, peer));
+                // A reload may have changed the certificate.
+                let tls = loaded.borrow().settings.admin.tls.clone();
+                let served = requests(socket, peer, tls, router.clone(), graceful.watcher());
+                connections.spawn(&metrics, async move {
+                    if let Err(error) = served.await {
+                        tracing::debug!("a connection of the admin port broke: {error}");
+                    }
+                });
                 // Under a flood, each connection has its turn before it is closed for a newer one.
                 tokio::task::yield_now().await;
             }
@@ -110,10 +106,9 @@ pub async fn serve(
         }
     }
     drop(listener);
-    port.stopping.cancel();
-    let last = async { while connections.tasks.join_next().await.is_some() {} };
-    if timeout(LAST_ANSWERS, last).await.is_err() {
+    if timeout(LAST_ANSWERS, graceful.shutdown()).await.is_err() {
         tracing::info!("connections of the admin port were cut at shutdown");
+        connections.0.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -136,57 +131,32 @@ async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
     })
 }
 
-/// Shared by all connections.
-struct Port {
+/// Serves the requests of a connection, after a TLS handshake if the port has TLS.
+async fn requests(
+    socket: TimedSocket,
+    peer: AdminPeer,
+    tls: Option<TlsSettings>,
     router: Router,
-    settings: watch::Receiver<AdminSettings>,
-    stopping: CancellationToken,
-}
-
-impl Port {
-    async fn serve(self: Arc<Self>, socket: TimedSocket, peer: AdminPeer) {
-        if let Err(error) = self.serve_connection(socket, peer).await {
-            tracing::debug!("a connection of the admin port broke: {error}");
+    watcher: Watcher,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let stream = match tls {
+        None => Either::Left(socket),
+        Some(tls) => {
+            let accepting = TlsAcceptor::from(tls.config).accept(socket);
+            Either::Right(timeout(HEAD_TIMEOUT, accepting).await??)
         }
-    }
-
-    /// Does the TLS handshake first, if the port has TLS, with the current certificate.
-    async fn serve_connection(
-        &self,
-        socket: TimedSocket,
-        peer: AdminPeer,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let tls = self.settings.borrow().tls.clone();
-        let Some(tls) = tls else {
-            return Ok(self.http(socket, peer).await?);
-        };
-        let accepting = TlsAcceptor::from(tls.config).accept(socket);
-        let stream = timeout(HEAD_TIMEOUT, accepting).await??;
-        Ok(self.http(stream, peer).await?)
-    }
-
-    async fn http<S>(&self, stream: S, peer: AdminPeer) -> hyper::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send,
-    {
-        let service = service_fn(|request: Request<Incoming>| {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(peer.clone());
-            self.router.clone().oneshot(request)
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(BUFFER)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            served = &mut connection => return served,
-            () = self.stopping.cancelled() => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        connection.await
-    }
+    };
+    let service = service_fn(|request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), service);
+    Ok(watcher.watch(connection).await?)
 }
 
 #[cfg(test)]
@@ -203,7 +173,7 @@ mod tests {
         for _ in 2..CONNECTIONS {
             connections.spawn(&metrics, std::future::pending());
         }
-        let all: Vec<_> = connections.open.iter().cloned().collect();
+        let all: Vec<_> = connections.0.iter().cloned().collect();
         // One that ended makes room as well.
         ends.send(()).expect("it waits");
         tokio::task::yield_now().await;

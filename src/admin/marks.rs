@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, PruneAnswer, PruneBody, rejections,
+    ActOutcome, Acted, Json, ListQuery, MarkList, MarkReport, NewMark, PruneAnswer, PruneBody,
+    Resolution,
 };
-use super::auth::{AdminPeer, MayWrite};
+use super::auth::MayWrite;
 use super::problem::{
     AdminProblem, BODY_TIME, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
     STALE, TOO_LARGE,
@@ -40,24 +40,12 @@ const LEAST: Duration = Duration::from_hours(1);
 /// Characters in a reason or an actor's name.
 const MAX_TEXT: usize = 1000;
 
-/// A page of a list, ordered by key.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
-    #[serde(default)]
-    pub prefix: String,
-    pub after: Option<String>,
-    limit: Option<u16>,
-}
-
-impl ListQuery {
-    /// Reads it, and its limit.
-    pub(super) fn of(uri: &Uri) -> Result<(Self, usize), AdminProblem> {
-        let list: Self = query(uri)?;
-        parts_of_keys(&list.prefix, list.after.as_deref())?;
-        let limit = limit(list.limit)?;
-        Ok((list, limit))
-    }
+/// The query of a list of keys, and its limit.
+pub(super) fn list_query(uri: &Uri) -> Result<(ListQuery, usize), AdminProblem> {
+    let list: ListQuery = query(uri)?;
+    parts_of_keys(&list.prefix, list.after.as_deref())?;
+    let limit = limit(list.limit)?;
+    Ok((list, limit))
 }
 
 /// Cuts a list to its limit. Returns the `after` of the next page, if there is one.
@@ -78,7 +66,7 @@ pub async fn list(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<MarkList>, AdminProblem> {
-    let (query, limit) = ListQuery::of(&uri)?;
+    let (query, limit) = list_query(&uri)?;
     // One more than requested, to find out whether there is a next page.
     let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
     let marks = state
@@ -131,8 +119,8 @@ pub async fn view(
     Ok(Json(MarkReport {
         mark,
         instance: state.fencing.instance().name(),
-        rejections: rejections(state.rejections.latest(Some(&resource), limit)),
-        latest_unknown: rejections(state.rejections.latest_unknown(Some(&resource), limit)),
+        rejections: state.rejections.latest(Some(&resource), limit),
+        latest_unknown: state.rejections.latest_unknown(Some(&resource), limit),
         audit,
     }))
 }
@@ -140,31 +128,24 @@ pub async fn view(
 /// `POST /v1/marks/{resource}/{verb}`.
 pub async fn act(
     State(state): State<AdminState>,
-    Extension(_): Extension<MayWrite>,
-    request: Request,
+    Extension(writer): Extension<MayWrite>,
+    uri: Uri,
+    body: Body,
 ) -> Result<Json<Acted>, AdminProblem> {
-    let peer = AdminPeer::of(&request).text;
-    let (head, body) = request.into_parts();
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named:
     // `…%2Fadvance`.
-    let (raw_key, verb) = behind_marks(&head.uri)
-        .rsplit_once('/')
-        .filter(|(_, verb)| ["advance", "override", "resolve"].contains(verb))
-        .ok_or_else(|| {
-            NOT_FOUND
-                .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.")
-        })?;
-    let body: ActBody = parse(body).await?;
-    if verb == "advance" {
-        check_text("reason", &body.reason)?;
-    } else {
-        require_text("reason", &body.reason)?;
-    }
+    let (raw_key, verb) = behind_marks(&uri).rsplit_once('/').unwrap_or_default();
     let verb = verb.to_owned();
-    let (resource, actor) = (key(raw_key)?, actor(&body.actor, &peer)?);
+    let resource = key(raw_key);
     completed(async move {
-        let outcome = run(&state, &resource, &verb, body, &actor).await?;
-        Ok(Json(Acted { resource, outcome }))
+        let acted = match verb.as_str() {
+            "advance" => advance(&state, resource?, parse(body).await?, &writer).await,
+            "override" => override_mark(&state, resource?, parse(body).await?, &writer).await,
+            "resolve" => resolve(&state, resource?, parse(body).await?, &writer).await,
+            _ => Err(NOT_FOUND
+                .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.")),
+        };
+        acted.map(Json)
     })
     .await
 }
@@ -181,58 +162,75 @@ pub(super) async fn completed<T: Send + 'static>(
     })
 }
 
-/// Does what the verb says.
-async fn run(
+async fn advance(
     state: &AdminState,
-    resource: &ResourceKey,
-    verb: &str,
-    body: ActBody,
-    actor: &str,
-) -> Result<ActOutcome, AdminProblem> {
-    let (fencing, reason) = (&state.fencing, &*body.reason);
-    match (verb, body.token, body.id) {
-        ("advance", Some(token), None) => {
-            let outcome = match fencing.advance(resource, token, reason, actor).await? {
-                Decision::Advanced => ActOutcome::Advanced { mark: token },
-                Decision::Current => ActOutcome::Current { mark: token },
-                Decision::Stale { mark } => {
-                    let why = "Only an override lowers it.";
-                    let detail = format!("The mark is {mark}, above {token}. {why}");
-                    let problem = STALE.detail(detail).with("mark", mark.to_string());
-                    return Err(problem.with("gap", token.gap_to(mark).to_string()));
-                }
-            };
-            tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
-            Ok(outcome)
+    resource: ResourceKey,
+    body: NewMark,
+    writer: &MayWrite,
+) -> Result<Acted, AdminProblem> {
+    let (token, reason) = (body.token, body.reason);
+    check_text("reason", &reason)?;
+    let actor = actor(&body.actor, writer)?;
+    let advanced = state.fencing.advance(&resource, token, &reason, &actor);
+    let outcome = match advanced.await? {
+        Decision::Advanced => ActOutcome::Advanced { mark: token },
+        Decision::Current => ActOutcome::Current { mark: token },
+        Decision::Stale { mark } => {
+            let why = "Only an override lowers it.";
+            let detail = format!("The mark is {mark}, above {token}. {why}");
+            let problem = STALE.detail(detail).with("mark", mark.to_string());
+            return Err(problem.with("gap", token.gap_to(mark).to_string()));
         }
-        ("override", Some(mark), None) => {
-            match fencing.override_mark(resource, mark, reason, actor).await? {
-                Override::Done { before, era } => {
-                    state.metrics.series.overrides.inc();
-                    tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
-                    Ok(ActOutcome::Overridden { before, mark, era })
-                }
-                Override::EpochsOpen(epochs) => {
-                    let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-                    let epochs = serde_json::to_value(epochs).unwrap_or_default();
-                    Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
-                }
-                Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
-            }
+    };
+    tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
+    Ok(Acted { resource, outcome })
+}
+
+async fn override_mark(
+    state: &AdminState,
+    resource: ResourceKey,
+    body: NewMark,
+    writer: &MayWrite,
+) -> Result<Acted, AdminProblem> {
+    let (mark, reason) = (body.token, body.reason);
+    require_text("reason", &reason)?;
+    let actor = actor(&body.actor, writer)?;
+    let overridden = state
+        .fencing
+        .override_mark(&resource, mark, &reason, &actor);
+    match overridden.await? {
+        Override::Done { before, era } => {
+            state.metrics.series.overrides.inc();
+            tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
+            let outcome = ActOutcome::Overridden { before, mark, era };
+            Ok(Acted { resource, outcome })
         }
-        ("resolve", None, Some(id)) => {
-            require_text("id", &id)?;
-            if !fencing.resolve(resource, &id, reason, actor).await? {
-                return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
-            }
-            tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
-            Ok(ActOutcome::Resolved { id })
+        Override::EpochsOpen(epochs) => {
+            let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
+            let epochs = serde_json::to_value(epochs).unwrap_or_default();
+            Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
         }
-        _ => Err(MALFORMED.detail(
-            "Send `token` in the body of advance and override, and `id` instead in that of \
-             resolve.",
-        )),
+        Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
     }
+}
+
+async fn resolve(
+    state: &AdminState,
+    resource: ResourceKey,
+    body: Resolution,
+    writer: &MayWrite,
+) -> Result<Acted, AdminProblem> {
+    let (id, reason) = (body.id, body.reason);
+    require_text("id", &id)?;
+    require_text("reason", &reason)?;
+    let actor = actor(&body.actor, writer)?;
+    let resolved = state.fencing.resolve(&resource, &id, &reason, &actor);
+    if !resolved.await? {
+        return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
+    }
+    tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
+    let outcome = ActOutcome::Resolved { id };
+    Ok(Acted { resource, outcome })
 }
 
 const EPOCHS_ARE_OPEN: &str = "Epochs of this resource are in use, so an override could let an older request in between. \
@@ -251,12 +249,8 @@ fn behind_marks(uri: &Uri) -> &str {
 
 /// The key in a raw path, percent-decoded once.
 fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
-    let broken = raw.match_indices('%').any(|(at, _)| {
-        !raw.as_bytes()
-            .get(at + 1..at + 3)
-            .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
-    });
-    if broken {
+    let is_hex = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !raw.split('%').skip(1).all(is_hex) {
         return Err(MALFORMED.detail(
             "A `%` in the path is not followed by two hex digits; write a `%` of the key itself as %25.",
         ));
@@ -308,19 +302,14 @@ pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     check_text(name, text)
 }
 
-/// The actor for the audit table: the given name, which is not verified, and the address.
-pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
+/// The actor for the audit table.
+pub(super) fn actor(name: &str, writer: &MayWrite) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
-    let name = name.trim();
-    Ok(if name.is_empty() {
-        format!("admin API, {peer}")
-    } else {
-        format!("{name} (admin API, {peer})")
-    })
+    Ok(writer.actor(name))
 }
 
 /// The step that the body asks for.
-fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
+fn step(body: PruneBody, writer: &MayWrite) -> Result<PruneStep, AdminProblem> {
     let unchanged = humantime::parse_duration(&body.unchanged_for).map_err(|error| {
         MALFORMED.detail(format!(
             "unchanged_for: {error}. Send a duration such as \"720h\"."
@@ -341,19 +330,17 @@ fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
         unchanged,
         dry_run: body.dry_run,
         reason: body.reason,
-        actor: actor(&body.actor, peer)?,
+        actor: actor(&body.actor, writer)?,
     })
 }
 
 /// Announces a prune to the other instances (202), or takes one step of it (200).
 pub async fn prune(
     State(state): State<AdminState>,
-    Extension(_): Extension<MayWrite>,
-    request: Request,
+    Extension(writer): Extension<MayWrite>,
+    body: Body,
 ) -> Result<Response, AdminProblem> {
-    let peer = AdminPeer::of(&request).text;
-    let body: PruneBody = parse(request.into_body()).await?;
-    let step = step(body, &peer)?;
+    let step = step(parse(body).await?, &writer)?;
     let (step, pruning) = completed(async move {
         let pruning = state.fencing.prune(&step).await;
         let pruning = pruning.map_err(|error| match error {

@@ -47,6 +47,7 @@
 pub(crate) mod api;
 mod auth;
 mod listener;
+mod loaded;
 mod marks;
 mod operations;
 mod page;
@@ -58,21 +59,20 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::middleware::{from_fn, map_response};
 use axum::response::Response;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use tokio::sync::watch;
 
-use self::auth::Access;
+use self::auth::{Access, AdminPeer};
 pub use self::listener::serve;
+pub use self::loaded::LoadedConfig;
 use self::problem::{METHOD, NOT_FOUND};
 pub use self::readiness::{Readiness, ReadyReport};
-pub use self::status::LoadedConfig;
 use crate::active_requests::ActiveRequests;
-use crate::config::AdminSettings;
 use crate::fencing::Fencing;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
@@ -85,15 +85,16 @@ pub struct AdminState {
     pub rejections: Arc<Rejections>,
     pub active: Arc<ActiveRequests>,
     pub readiness: Arc<Readiness>,
-    /// The current settings, which a reload changes.
-    pub settings: watch::Receiver<AdminSettings>,
+    /// A reload changes it.
     pub loaded: watch::Receiver<LoadedConfig>,
 }
 
 /// The admin port's routes and layers. Probes and metrics come from memory, so they have no limit.
 pub fn router(state: AdminState) -> Router {
-    let access = Access::new(state.settings.clone(), Arc::clone(&state.metrics));
-    let guard = move |request: Request, next| Arc::clone(&access).guard(request, next);
+    let access = Access::new(state.loaded.clone(), Arc::clone(&state.metrics));
+    let guard = move |Extension(peer): Extension<AdminPeer>, request: Request, next| {
+        Arc::clone(&access).guard(peer, request, next)
+    };
     Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))

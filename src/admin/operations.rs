@@ -1,13 +1,13 @@
 //! `/v1/operations`: the operations whose outcome is not known, and what operators know of them.
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::Uri;
-use serde::Deserialize;
 
 use super::AdminState;
-use super::api::{Json, OperationList, OperationVerdict, ResolvedOperation};
-use super::auth::{AdminPeer, MayWrite};
+use super::api::{Json, OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
+use super::auth::MayWrite;
 use super::marks::{actor, completed, limit, parse, parts_of_keys, query, require_text};
 use super::problem::{AdminProblem, MALFORMED, NO_SUCH_UNKNOWN};
 use crate::config::OutcomeSettings;
@@ -15,14 +15,6 @@ use crate::fencing::outcomes::Verdict;
 
 /// The status of an operation that was done, if the operator names none.
 const OK: u16 = 200;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OperationQuery {
-    #[serde(default)]
-    prefix: String,
-    limit: Option<u16>,
-}
 
 /// `GET /v1/operations`.
 pub async fn list(
@@ -44,21 +36,16 @@ pub async fn list(
 /// `POST /v1/operations/resolve`.
 pub async fn resolve(
     State(state): State<AdminState>,
-    Extension(_): Extension<MayWrite>,
-    request: Request,
+    Extension(writer): Extension<MayWrite>,
+    body: Body,
 ) -> Result<Json<ResolvedOperation>, AdminProblem> {
-    let peer = AdminPeer::of(&request).text;
-    let body: OperationVerdict = parse(request.into_body()).await?;
+    let body: OperationVerdict = parse(body).await?;
     require_text("operation", &body.operation)?;
     require_text("reason", &body.reason)?;
-    let actor = actor(&body.actor, &peer)?;
-    let verdict = match (body.done, body.status) {
-        (false, None) => Verdict::NotDone,
-        (true, status) if status.is_none_or(|status| (200..600).contains(&status)) => {
-            let remember = state.loaded.borrow().settings().remembers();
-            let remember = remember.unwrap_or(OutcomeSettings::default().remember.0);
-            Verdict::Done(status.unwrap_or(OK), remember)
-        }
+    let actor = actor(&body.actor, &writer)?;
+    let status = match (body.done, body.status.unwrap_or(OK)) {
+        (false, _) if body.status.is_none() => None,
+        (true, status @ 200..600) => Some(status),
         _ => {
             return Err(MALFORMED.detail(
                 "`status` is what repetitions of an operation get that was done: 200 to 599. Leave it out if \
@@ -66,33 +53,32 @@ pub async fn resolve(
             ));
         }
     };
-    let OperationVerdict {
-        resource,
-        operation,
-        reason,
-        done,
-        ..
-    } = body;
+    let remember = state.loaded.borrow().settings.remembers();
+    let remember = remember.unwrap_or(OutcomeSettings::default().remember.0);
+    let verdict = status.map_or(Verdict::NotDone, |status| Verdict::Done(status, remember));
     completed(async move {
-        let asked = (&resource, operation.as_str());
+        let asked = (&body.resource, body.operation.as_str());
         let resolved = state
             .fencing
-            .resolve_operation(asked, verdict, &reason, &actor);
+            .resolve_operation(asked, verdict, &body.reason, &actor);
         if !resolved.await? {
             return Err(NO_SUCH_UNKNOWN.detail(
                 "The resource has no operation of this name whose outcome is unknown: it is known, was \
                  resolved, or is sent again just now. GET /v1/operations lists those there are.",
             ));
         }
-        tracing::warn!(%resource, operation, ?verdict, actor, reason, "an operator resolved an operation");
-        let status = match verdict {
-            Verdict::Done(status, _) => Some(status),
-            Verdict::NotDone => None,
-        };
+        tracing::warn!(
+            resource = %body.resource,
+            operation = body.operation,
+            ?verdict,
+            actor,
+            reason = body.reason,
+            "an operator resolved an operation"
+        );
         Ok(Json(ResolvedOperation {
-            resource,
-            operation,
-            done,
+            resource: body.resource,
+            operation: body.operation,
+            done: body.done,
             status,
         }))
     })

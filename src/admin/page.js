@@ -91,7 +91,7 @@ function verdict(status) {
   if (status.reload_error !== null) {
     lines.push(["bad", `The reload at ${status.reload_failed} failed, and the configuration is as before: ${status.reload_error}`]);
   }
-  if (status.draining) lines.push(["warn", "Draining: no new requests are taken."]);
+  if (status.state === "draining") lines.push(["warn", "Draining: no new requests are taken."]);
   if (status.unknown > 0) {
     lines.push(["warn", `Unknown outcomes: ${status.unknown}. Newer tokens of their resources wait until they settle.`]);
   }

@@ -92,8 +92,6 @@ impl Readiness {
             state: state.to_owned(),
             instance: self.instance.to_string(),
             ready: not_ready_because.is_empty(),
-            configured,
-            store_reached,
             store: match (store_reached, store_up) {
                 (false, _) => "unknown",
                 (true, true) => "up",
@@ -102,7 +100,6 @@ impl Readiness {
             .to_owned(),
             other_route_tables: others.iter().map(ToString::to_string).collect(),
             store_error: store_error.filter(|_| !store_up).map(|why| why.to_string()),
-            draining,
             not_ready_because: not_ready_because.into_iter().map(str::to_owned).collect(),
         }
     }
@@ -110,10 +107,6 @@ impl Readiness {
 
 /// The body of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts, as the JSON has them"
-)]
 pub struct ReadyReport {
     /// `ready`, `draining`, or `alive`: it runs, and does not reach its store. It may count as ready
     /// nevertheless, see `admin.ready_follows_store`.
@@ -121,9 +114,6 @@ pub struct ReadyReport {
     /// The name of this instance, as in its log lines and in `Via`.
     pub instance: String,
     pub ready: bool,
-    pub configured: bool,
-    /// Once since the start.
-    pub store_reached: bool,
     /// `up`, `down`, or `unknown` before it was first reached.
     pub store: String,
     /// Live instances of the namespace with another route table. They make no instance unready,
@@ -132,7 +122,6 @@ pub struct ReadyReport {
     /// The reason why it is down, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_error: Option<String>,
-    pub draining: bool,
     /// Empty when ready.
     pub not_ready_because: Vec<String>,
 }

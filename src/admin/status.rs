@@ -2,25 +2,24 @@
 //! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
 //! the store delays none of it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
     InstanceList, Json, Live, RejectionList, RequestList, RouteView, StatusView, UnknownOutcomes,
-    WaitingList, rejections,
+    WaitingList,
 };
-use super::marks::{ListQuery, cut, limit, query};
+use super::marks::{cut, limit, list_query, query};
 use super::problem::{AdminProblem, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::{Settings, StoreTarget};
+use crate::config::StoreTarget;
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, rfc3339_ms, wall_clock};
 use crate::metrics::{Metrics, Outcome};
@@ -28,42 +27,6 @@ use crate::metrics::{Metrics, Outcome};
 /// The hint beside a lease that has ended.
 const LEASE_LAPSED: &str = "The lease of this instance has lapsed: nothing fenced is forwarded until the store \
                             has answered a renewal.";
-
-/// The configuration in force, and when it was read.
-#[derive(Clone, Debug)]
-pub struct LoadedConfig {
-    settings: Arc<Settings>,
-    at: SystemTime,
-    /// Fields whose new values need a restart.
-    kept: Vec<String>,
-    /// The first error of the reload that has failed since, and when that was.
-    failed: Option<(String, SystemTime)>,
-}
-
-impl LoadedConfig {
-    /// Read just now.
-    #[must_use]
-    pub fn now(settings: Arc<Settings>, kept: Vec<String>) -> Self {
-        Self {
-            settings,
-            at: wall_clock(),
-            kept,
-            failed: None,
-        }
-    }
-
-    /// The settings in force.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// A reload has failed just now. Its reason becomes one line.
-    pub fn failed(&mut self, reason: Option<&String>) {
-        let line = |reason: &String| reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.failed = reason.map(|reason| (line(reason), wall_clock()));
-    }
-}
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
 /// a restart repairs no store.
@@ -163,21 +126,13 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
 }
 
 /// `GET /v1/config`.
-#[derive(Serialize)]
-pub struct ConfigView {
-    loaded_at: String,
-    kept: Vec<String>,
-    config: Value,
-}
-
-/// `GET /v1/config`.
-pub async fn config(State(state): State<AdminState>) -> Json<ConfigView> {
-    let loaded = state.loaded.borrow().clone();
-    Json(ConfigView {
-        loaded_at: rfc3339(loaded.at),
-        kept: loaded.kept,
-        config: loaded.settings.document.0.clone(),
-    })
+pub async fn config(State(state): State<AdminState>) -> Json<Value> {
+    let loaded = state.loaded.borrow();
+    Json(json!({
+        "loaded_at": rfc3339(loaded.at),
+        "kept": loaded.kept,
+        "config": loaded.settings.document.0,
+    }))
 }
 
 /// `GET /v1/instances`.
@@ -193,7 +148,7 @@ fn page(
     kind: Busy,
     uri: &Uri,
 ) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
-    let (query, limit) = ListQuery::of(uri)?;
+    let (query, limit) = list_query(uri)?;
     let mut busy = state.fencing.busy(kind);
     busy.retain(|one| {
         let key = one.resource.as_str();
@@ -218,7 +173,7 @@ pub async fn unknown(
     uri: Uri,
 ) -> Result<Json<UnknownOutcomes>, AdminProblem> {
     let (open, next, limit) = page(&state, Busy::Unknown, &uri)?;
-    let unknown = rejections(state.rejections.latest_unknown(None, limit));
+    let unknown = state.rejections.latest_unknown(None, limit);
     Ok(Json(UnknownOutcomes {
         open,
         next,
@@ -252,7 +207,6 @@ pub async fn rejected(
     uri: Uri,
 ) -> Result<Json<RejectionList>, AdminProblem> {
     let query: LimitQuery = query(&uri)?;
-    let latest = state.rejections.latest(None, limit(query.limit)?);
-    let rejections = rejections(latest);
+    let rejections = state.rejections.latest(None, limit(query.limit)?);
     Ok(Json(RejectionList { rejections }))
 }

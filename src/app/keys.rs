@@ -5,9 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
+
 use crate::boot_clock::BootClock;
-use crate::config::Create;
-use crate::config::{Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange};
+use crate::config::{
+    Create, Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange,
+};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::fencing::reckoning;
 use crate::store::postgres::{self, PostgresStore};
@@ -56,31 +59,41 @@ pub(super) fn tell(findings: &[Finding]) {
 }
 
 /// The work of `migrate` besides the schema.
-#[derive(Clone, Copy, Debug)]
-pub struct Migration<'a> {
-    /// Somebody wrote the routes of the configuration. If not, they are those of the default, and
-    /// say nothing about the proxies of the namespace.
-    pub routes_given: bool,
-    /// The route table of the configuration is recorded, even if it changes keys.
-    pub accept_new_keys: bool,
-    /// A `SQLite` file that has lost commits is accepted as it is.
-    pub accept_lost_marks: bool,
-    /// The role that serves, if that is another one.
-    pub grant_to: Option<&'a str>,
+#[derive(Debug, Args)]
+pub struct Migration {
+    /// Replace the recorded routes with those of the file, whatever changes. Marks under the old
+    /// keys no longer stop anybody, so make sure that no older holder is left. Stop every proxy of
+    /// the namespace first; this is refused while one is alive. It waits until their requests in
+    /// flight have settled.
+    #[arg(long)]
+    accept_new_keys: bool,
+    /// Accept the file of an embedded store that a start refuses because it has lost commits. Its
+    /// marks may be lower than before, so make sure that no older holder is left. It first waits
+    /// for `store.lease`, twice `barrier.settle` and more, until requests in flight have settled.
+    /// If it is interrupted, nothing changes.
+    #[arg(long)]
+    accept_lost_marks: bool,
+    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can
+    /// run under a role that cannot change the schema.
+    #[arg(long, value_name = "ROLE")]
+    grant_to: Option<String>,
 }
 
-/// Brings the schema up to date, and does what `migration` says. `say` gets a report of each step,
-/// in lines for operators. An error if proxies with these routes would not start.
+/// Brings the schema up to date, and does what `migration` says. `routes_given`: somebody wrote the
+/// routes of the configuration. If not, they are those of the default, and say nothing about the
+/// proxies of the namespace. `say` gets a report of each step, in lines for operators. An error if
+/// proxies with these routes would not start.
 pub async fn migrate(
     settings: &Settings,
-    migration: Migration<'_>,
+    migration: &Migration,
+    routes_given: bool,
     mut say: impl FnMut(String),
 ) -> anyhow::Result<()> {
     anyhow::ensure!(
-        migration.routes_given || !migration.accept_new_keys,
+        routes_given || !migration.accept_new_keys,
         "--accept-new-keys: no routes are given; name the configuration of the proxies with --config"
     );
-    let (target, grant_to) = (&settings.store, migration.grant_to);
+    let (target, grant_to) = (&settings.store, &migration.grant_to);
     let store: Box<dyn MarkStore> = match &target.target {
         StoreTarget::Sqlite { path } => {
             anyhow::ensure!(
@@ -120,7 +133,7 @@ pub async fn migrate(
             Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
         }
     };
-    let done = if migration.routes_given {
+    let done = if routes_given {
         migrate_routes(&*store, settings, migration.accept_new_keys, &mut say).await
     } else {
         say("no routes are given (--config), so none were compared".to_owned());

@@ -41,16 +41,13 @@ const COUNT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct LogOutput {
     pub writer: LogWriter,
-    pub filter: Option<Handle<Targets, Registry>>,
+    pub filter: Handle<Targets, Registry>,
 }
 
 impl LogOutput {
     /// Has the log show this from now on.
     pub(super) fn set(&self, level: &LogLevel) -> anyhow::Result<()> {
-        match &self.filter {
-            Some(filter) => Ok(filter.reload(targets(level)?)?),
-            None => Ok(()),
-        }
+        Ok(self.filter.reload(targets(level)?)?)
     }
 }
 

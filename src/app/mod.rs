@@ -122,7 +122,7 @@ impl Bound {
         let reloads = reload::watch(hangups, loader, Arc::clone(&app.settings), Arc::clone(&app));
         let reloads = tokio::spawn(reloads);
         let current = app.loaded.subscribe();
-        let remembers = move || current.borrow().settings().remembers().is_some();
+        let remembers = move || current.borrow().settings.remembers().is_some();
         let upkeep = Arc::clone(&app.fencing).keep_operations(remembers);
         let upkeep = tokio::spawn(upkeep);
 

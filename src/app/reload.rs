@@ -74,7 +74,7 @@ pub(super) async fn watch(
                 app.metrics.set_routes(&route_labels(&settings));
                 app.metrics.series.config_reload_ok.set(0);
                 app.loaded
-                    .send_modify(|loaded| loaded.failed(reasons.first()));
+                    .send_modify(|loaded| loaded.fail(reasons.first()));
                 for reason in reasons {
                     tracing::error!(
                         cause,
@@ -116,7 +116,6 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
     }
     app.metrics.set_config(&new, wall_clock());
     app.fencing.reload(&new);
-    app.admin_settings.send_replace(new.admin.clone());
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     app.loaded.send_replace(loaded);
     Ok(new)

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::shutdown::{self, Shutdown, StopSignal};
 use super::{LogOutput, keys, store_start};
 use crate::admin::{self, AdminState, LoadedConfig, Readiness};
-use crate::config::{AdminSettings, Mode, RouteTable, Settings};
+use crate::config::{Mode, RouteTable, Settings};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::json_values::wall_clock;
 use crate::metrics::Metrics;
@@ -38,8 +38,6 @@ pub(super) struct App {
     pub metrics: Arc<Metrics>,
     pub fencing: Arc<Fencing>,
     pub log: LogOutput,
-    /// The admin port's settings. A reload changes them.
-    pub admin_settings: watch::Sender<AdminSettings>,
     pub loaded: watch::Sender<LoadedConfig>,
     pub readiness: Arc<Readiness>,
     /// Those of the start.
@@ -108,7 +106,6 @@ impl App {
             metrics,
             fencing,
             log,
-            admin_settings: watch::Sender::new(settings.admin.clone()),
             loaded: watch::Sender::new(LoadedConfig::now(Arc::clone(&settings), Vec::new())),
             readiness,
             settings,
@@ -129,7 +126,6 @@ impl App {
             rejections: Arc::clone(&self.rejections),
             active: self.proxy.active(),
             readiness: Arc::clone(&self.readiness),
-            settings: self.admin_settings.subscribe(),
             loaded: self.loaded.subscribe(),
         };
         let stop = self.admin_stop.clone().cancelled_owned();

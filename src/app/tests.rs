@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::reload;
 
 use super::shutdown::StopSignal;
 use super::*;
@@ -46,7 +48,7 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
     };
     let log = LogOutput {
         writer,
-        filter: None,
+        filter: reload::Layer::new(Targets::new()).1,
     };
     let running = tokio::spawn(bound.run(Loader::default(), log, shutdown));
     let answer = status_line(&data, "/elsewhere").await.expect("an answer");

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
+use clap::Args;
 use http::{HeaderValue, Request};
 use rustix::process::Signal;
 use tokio::signal::unix::SignalKind;
@@ -29,12 +30,11 @@ use tokio_util::sync::CancellationToken;
 use self::clients::with_port;
 use self::command::{Holder, code, code_of};
 use self::forward::{Fencepost, Forwarder, Hold};
+use self::token::TokenSource;
 use crate::config::Settings;
 use crate::json_values::wall_clock;
 use crate::locked::locked;
 use crate::signals::Signals;
-
-pub use self::token::TokenSource;
 
 /// The signals that are passed on to the command.
 const PASSED: [Signal; 6] = [
@@ -55,23 +55,43 @@ const STALE: End = End("stale", 75);
 const NOT_CLAIMED: End = End("not-claimed", 69);
 
 /// The arguments of [`run`].
-#[derive(Debug)]
+#[derive(Debug, Args)]
 pub struct AttachOptions {
-    pub token: TokenSource,
-    /// When the lock was asked for; `None`: at the start of this process.
-    pub acquire_started: Option<SystemTime>,
-    /// `X-Fencing-Operation` of requests without one.
-    pub operation: Option<HeaderValue>,
-    /// What is claimed before the command starts.
-    pub claims: Vec<Request<()>>,
-    /// How long a request is sent again where nothing was sent to the service.
+    #[command(flatten)]
+    token: TokenSource,
+    /// When the lock was asked for, for `acquire_seconds` in the last line of the log: seconds since
+    /// 1970 (`date +%s.%N`). The default is the start of attach.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    acquire_started: Option<SystemTime>,
+    /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
+    /// place of the request's digest in the idempotency key.
+    #[arg(long, value_name = "NAME")]
+    operation: Option<HeaderValue>,
+    /// How long to send a request again that was refused with `retry: same-token`. The default
+    /// outlasts that of `barrier.settle`, for which the fencepost waits after a crash.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = humantime::parse_duration)]
     pub retry_for: Duration,
-    /// From SIGTERM to SIGKILL.
-    pub grace: Duration,
-    /// The authorities whose requests come here by `http_proxy`; `None`: it is not set.
-    pub http_proxy: Option<Vec<String>>,
-    /// Empty: none is run.
+    /// How long COMMAND, and what it has started, may take to end after SIGTERM. Then SIGKILL
+    /// follows.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    grace: Duration,
+    /// The command, with its arguments. Without one, the port serves until a signal.
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+    /// What is claimed before the command starts.
+    #[arg(skip)]
+    pub claims: Vec<Request<()>>,
+    /// The authorities whose requests come here by `http_proxy`; `None`: it is not set.
+    #[arg(skip)]
+    pub http_proxy: Option<Vec<String>>,
+}
+
+/// A time, in seconds since 1970.
+fn time(text: &str) -> Result<SystemTime, String> {
+    let seconds = text.parse().ok();
+    let since_1970 = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = since_1970.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+    time.ok_or_else(|| "write seconds since 1970, as `date +%s.%N` prints them".into())
 }
 
 /// The end of a run: its name in the log, and the exit code.

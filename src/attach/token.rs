@@ -5,44 +5,54 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use http::HeaderValue;
 use tokio::process::Command;
 
 use crate::routing::TokenFormat;
 
-/// The source of the token.
-#[derive(Clone, Debug)]
-pub enum TokenSource {
-    /// The token itself.
-    Given(String),
-    /// The name of an environment variable.
-    Variable(String),
-    /// A file, which is read again on SIGHUP only.
-    File(PathBuf),
-    /// A command for `sh -c`, whose output is the token.
-    Output(String),
+/// The source of the token: the one flag that is given.
+#[derive(Debug, Default, Args)]
+#[group(required = true, multiple = false)]
+pub struct TokenSource {
+    /// The holder's token.
+    #[arg(long, value_name = "TOKEN", help_heading = "Token (one of)")]
+    token: Option<String>,
+    /// Environment variable with the token, such as `ETCD_LOCK_REV`.
+    #[arg(long, value_name = "NAME", help_heading = "Token (one of)")]
+    token_env: Option<String>,
+    /// File with the token. Read at start and on SIGHUP only: reading it at any other time could
+    /// pick up the next holder's token.
+    #[arg(long, value_name = "FILE", help_heading = "Token (one of)")]
+    token_file: Option<PathBuf>,
+    /// Shell command that prints the token; run once.
+    #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
+    token_cmd: Option<String>,
 }
 
 impl TokenSource {
     /// Whether SIGHUP makes it be read again.
     pub(super) fn follows_hangup(&self) -> bool {
-        matches!(self, Self::File(_))
+        self.token_file.is_some()
     }
 
     pub(super) async fn read(&self) -> anyhow::Result<HeaderValue> {
-        let (text, source) = match self {
-            Self::Given(text) => (Ok(text.clone()), "--token".to_owned()),
-            Self::Variable(name) => {
-                let text = std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-                let text = text.with_context(|| format!("no environment variable {name}"));
-                (text, format!("--token-env {name}"))
-            }
-            Self::File(path) => {
-                let text = tokio::fs::read_to_string(path).await;
-                let source = format!("--token-file {}", path.display());
-                (text.map_err(anyhow::Error::from), source)
-            }
-            Self::Output(command) => (output(command).await, format!("--token-cmd '{command}'")),
+        let (text, source) = if let Some(name) = &self.token_env {
+            let text = std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+            let text = text.with_context(|| format!("no environment variable {name}"));
+            (text, format!("--token-env {name}"))
+        } else if let Some(path) = &self.token_file {
+            let text = tokio::fs::read_to_string(path).await;
+            let source = format!("--token-file {}", path.display());
+            (text.map_err(anyhow::Error::from), source)
+        } else if let Some(command) = &self.token_cmd {
+            (output(command).await, format!("--token-cmd '{command}'"))
+        } else {
+            let text = self
+                .token
+                .clone()
+                .context("no source of the token is given");
+            (text, "--token".to_owned())
         };
         text.and_then(|text| value(&text)).context(source)
     }
@@ -83,7 +93,10 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_one_word() {
         let read = |text: &str| {
-            let given = TokenSource::Given(text.into());
+            let given = TokenSource {
+                token: Some(text.into()),
+                ..TokenSource::default()
+            };
             async move { given.read().await.map_err(|error| format!("{error:#}")) }
         };
         assert_eq!(read(" 41\n").await.expect("a token"), "41");
@@ -102,7 +115,10 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_fails_gives_no_token() {
         let read = |command: &str| {
-            let source = TokenSource::Output(command.into());
+            let source = TokenSource {
+                token_cmd: Some(command.into()),
+                ..TokenSource::default()
+            };
             async move { source.read().await.map_err(|error| format!("{error:#}")) }
         };
         assert_eq!(read("echo 41").await.expect("a token"), "41");

@@ -1,13 +1,11 @@
 //! `fencepost attach`.
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use clap::{ArgGroup, Args};
+use clap::Args;
 use http::header::AUTHORIZATION;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Uri};
@@ -15,7 +13,7 @@ use http::{HeaderValue, Method, Request, Uri};
 use super::admin::read_token;
 use super::logging;
 use super::usage::path_and_query;
-use crate::attach::{self, AttachOptions, TokenSource};
+use crate::attach::{self, AttachOptions};
 use crate::config::{self, Overrides};
 use crate::proxy::headers::TARGET;
 
@@ -42,32 +40,12 @@ Example:
 
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("source").required(true).args(["token", "token_env", "token_file", "token_cmd"]))]
 pub(super) struct AttachArgs {
     /// The fencepost that the requests go to: http://host:port, https://host or unix:/path.
     #[arg(long, value_name = "URL")]
     to: String,
-    /// The holder's token.
-    #[arg(long, value_name = "TOKEN", help_heading = "Token (one of)")]
-    token: Option<String>,
-    /// Environment variable with the token, such as ETCD_LOCK_REV.
-    #[arg(long, value_name = "NAME", help_heading = "Token (one of)")]
-    token_env: Option<String>,
-    /// File with the token. Read at start and on SIGHUP only: reading it at any other time could
-    /// pick up the next holder's token.
-    #[arg(long, value_name = "FILE", help_heading = "Token (one of)")]
-    token_file: Option<PathBuf>,
-    /// Shell command that prints the token; run once.
-    #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
-    token_cmd: Option<String>,
-    /// When the lock was asked for, for `acquire_seconds` in the last line of the log: seconds since
-    /// 1970 (`date +%s.%N`). The default is the start of attach.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    acquire_started: Option<SystemTime>,
-    /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
-    /// place of the request's digest in the idempotency key.
-    #[arg(long, value_name = "NAME")]
-    operation: Option<String>,
+    #[command(flatten)]
+    options: AttachOptions,
     /// Claim this before COMMAND starts, so that no older holder's request is in flight by then: a
     /// method and a path, `PUT /orders/7`. May be given several times.
     #[arg(long = "claim", value_name = "REQUEST", value_parser = request)]
@@ -78,14 +56,6 @@ pub(super) struct AttachArgs {
     /// The file with the bearer token for claims (`claim.token_file` of its configuration).
     #[arg(long, value_name = "FILE")]
     claim_token_file: Option<PathBuf>,
-    /// How long to send a request again that was refused with `retry: same-token`. The default
-    /// outlasts that of `barrier.settle`, for which the fencepost waits after a crash.
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = humantime::parse_duration)]
-    retry_for: Duration,
-    /// How long COMMAND, and what it has started, may take to end after SIGTERM. Then SIGKILL
-    /// follows.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
-    grace: Duration,
     /// Set `http_proxy` for COMMAND too, for programs whose URL cannot be changed: requests for
     /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Entries of
     /// an inherited NO_PROXY that cover HOST are left out. Without a value, the host is that of
@@ -98,9 +68,6 @@ pub(super) struct AttachArgs {
     listen: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// The command, with its arguments. Without one, the port serves until a signal.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -126,17 +93,9 @@ fn request(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A time, in seconds since 1970.
-fn time(text: &str) -> Result<SystemTime, String> {
-    let seconds = text.parse().ok();
-    let since_1970 = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = since_1970.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
-    time.ok_or_else(|| "write seconds since 1970, as `date +%s.%N` prints them".into())
-}
-
 impl AttachArgs {
     fn overrides(&self) -> Overrides {
-        let (listen, format) = if self.command.is_empty() {
+        let (listen, format) = if self.options.command.is_empty() {
             ("127.0.0.1:7079", "json")
         } else {
             ("127.0.0.1:0", "text")
@@ -162,18 +121,6 @@ impl AttachArgs {
             }
         }
         overrides
-    }
-
-    fn source(&self) -> anyhow::Result<TokenSource> {
-        let sources = [
-            self.token.clone().map(TokenSource::Given),
-            self.token_env.clone().map(TokenSource::Variable),
-            self.token_file.clone().map(TokenSource::File),
-            self.token_cmd.clone().map(TokenSource::Output),
-        ];
-        // clap admits exactly one.
-        let source = sources.into_iter().flatten().next();
-        source.context("no source of the token is given")
     }
 
     fn claims(&self) -> anyhow::Result<Vec<Request<()>>> {
@@ -228,18 +175,9 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let operation = args.operation.as_ref();
-    let operation = operation.map(|name| HeaderValue::from_str(name).context("--operation"));
-    let options = AttachOptions {
-        token: args.source()?,
-        acquire_started: args.acquire_started,
-        operation: operation.transpose()?,
-        claims: args.claims()?,
-        retry_for: args.retry_for,
-        grace: args.grace,
-        http_proxy: args.proxied()?,
-        command: args.command,
-    };
+    let (claims, http_proxy) = (args.claims()?, args.proxied()?);
+    let mut options = args.options;
+    (options.claims, options.http_proxy) = (claims, http_proxy);
     let _logging = logging::start(&settings.log, None)?;
     let code = attach::run(options, settings).await?;
     Ok(ExitCode::from(code))
@@ -247,6 +185,8 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -265,7 +205,7 @@ mod tests {
         let (store, route) = (&settings.store, &settings.upstream);
         let held_up = store.lease.0 + route.undelivered.0 + settings.barrier.settle.0;
         assert!(
-            args.retry_for > held_up + Duration::from_secs(30),
+            args.options.retry_for > held_up + Duration::from_secs(30),
             "{held_up:?}"
         );
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::overrides::ConfigArgs;
-use super::{print, read_input, shown};
+use super::{read_input, shown};
 use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
 use crate::proxy::reach;
 use crate::store::MarkStore as _;
@@ -31,14 +31,8 @@ pub(super) struct CheckArgs {
 /// Problems that have no line, each with its field: missing files, and peers that cannot be reached.
 type Findings = Vec<(&'static str, String)>;
 
-/// Checks the file and prints the result. False if there is an error.
-pub(super) async fn run(args: CheckArgs) -> anyhow::Result<bool> {
-    let (good, text) = check_file(args).await?;
-    print(&text)?;
-    Ok(good)
-}
-
-async fn check_file(args: CheckArgs) -> anyhow::Result<(bool, String)> {
+/// Checks the file. Returns false if there is an error, and the text to print.
+pub(super) async fn run(args: CheckArgs) -> anyhow::Result<(bool, String)> {
     let loader = args.configuration.loader();
     let file = loader.file.clone().unwrap_or_default();
     let parsed = if file == Path::new("-") {
@@ -59,13 +53,9 @@ async fn check_file(args: CheckArgs) -> anyhow::Result<(bool, String)> {
         }
         Err(problems) => problems.list,
     };
-    let of = |severity| {
-        problems
-            .iter()
-            .filter(|one| one.severity == severity)
-            .count()
-    };
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let is_error = |one: &&ConfigProblem| one.severity == Severity::Error;
+    let errors = problems.iter().filter(is_error).count();
+    let warnings = problems.len() - errors;
     let list = problems.iter().map(|problem| {
         json!({
             "severity": problem.severity.as_str(),
@@ -176,6 +166,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::config::Loader;
 
     fn check(text: &str) -> (bool, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -188,12 +179,12 @@ mod tests {
         let args = CheckArgs {
             json: false,
             connect: false,
-            configuration: ConfigArgs {
+            configuration: ConfigArgs(Loader {
                 file: Some(file.to_owned()),
-                ..ConfigArgs::default()
-            },
+                ..Loader::default()
+            }),
         };
-        let checked = check_file(args).now_or_never();
+        let checked = run(args).now_or_never();
         checked.expect("nothing is waited for").expect("readable")
     }
 

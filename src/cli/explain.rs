@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::overrides::ConfigArgs;
 use super::usage::{field, path_and_query};
-use super::{loaded, print, shown};
+use super::{loaded, shown};
 use crate::config::{Mode, Settings};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
@@ -39,18 +39,12 @@ pub(super) struct ExplainArgs {
     configuration: ConfigArgs,
 }
 
-/// Explains the request by its configuration, and prints. False: the configuration has errors.
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<bool> {
-    let loader = args.configuration.clone().without_upstream();
-    let Some((settings, _)) = loaded(&loader) else {
-        return Ok(false);
+/// Explains the request by its configuration. Returns false if the configuration has errors, and the
+/// text to print.
+pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
+    let Some((settings, _)) = loaded(&args.configuration.without_upstream()) else {
+        return Ok((false, String::new()));
     };
-    print(&explained(args, settings)?)?;
-    Ok(true)
-}
-
-/// The text to print.
-fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     let mut fields = Fields::default();
     for (name, value) in &args.headers {
         fields.append(name.as_str(), value);
@@ -60,9 +54,10 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     }
     let target = Target::parse(args.target.to_string().as_bytes(), None);
     let target = target.context("TARGET is not a path with its query")?;
-    let head = RequestHead::new(args.method.clone(), target, Version::HTTP_11, fields);
+    let head = RequestHead::new(args.method, target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
-    shown(args.json, &explain(Arc::new(settings), head, body), text)
+    let explained = explain(Arc::new(settings), head, body);
+    Ok((true, shown(args.json, &explained, text)?))
 }
 
 /// The verdict on a request, and the reason.
@@ -168,12 +163,7 @@ fn subject(
 }
 
 fn text(explained: &Explanation) -> String {
-    let Explanation {
-        method,
-        target,
-        reason,
-        ..
-    } = explained;
+    let (method, target, reason) = (&explained.method, &explained.target, &explained.reason);
     let route = match (&explained.route, explained.mode) {
         (Some(route), Some(mode)) => format!("{route} ({})", mode.as_str()),
         _ => "none".to_owned(),

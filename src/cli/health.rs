@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::admin::AdminArgs;
-use super::print;
 use crate::admin::ReadyReport;
 use crate::admin::api::Live;
 use crate::printable::line;
@@ -33,22 +32,23 @@ enum Probe {
     Ready,
 }
 
-/// Returns true if it is ready or alive. Prints which, with the reason where the store is down.
-pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
+/// Returns true if it is ready or alive, and the text to print: which, with the reason where the
+/// store is down.
+pub async fn run(args: HealthArgs) -> anyhow::Result<(bool, String)> {
     let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
     if args.probe == Probe::Live {
         admin.get::<Live>(&["livez"], &()).await?;
-        return print("alive\n").map(|_| true);
+        return Ok((true, "alive\n".to_owned()));
     }
     let ready: ReadyReport = admin.get(&["readyz"], &()).await?;
     let error = ready.store_error.map(|error| format!(" ({error})"));
     let error = error.unwrap_or_default();
     if ready.ready && ready.state == "ready" {
-        return print("ready\n").map(|_| true);
+        return Ok((true, "ready\n".to_owned()));
     }
     if ready.ready {
         let what = "the store is down, and fenced requests are refused until it answers";
-        return print(&format!("alive: {}\n", line(&format!("{what}{error}")))).map(|_| true);
+        return Ok((true, format!("alive: {what}{}\n", line(&error))));
     }
     let state = if ready.state == "alive" {
         "alive, "
@@ -57,5 +57,5 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
     };
     let why = ready.not_ready_because.join("; ") + &error;
     writeln!(std::io::stderr(), "{state}not ready: {}", line(&why))?;
-    Ok(false)
+    Ok((false, String::new()))
 }

@@ -54,7 +54,7 @@ pub(super) fn start(
     Ok(Logging {
         output: LogOutput {
             writer,
-            filter: Some(handle),
+            filter: handle,
         },
     })
 }

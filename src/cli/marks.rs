@@ -17,10 +17,12 @@ use serde_json::json;
 
 use super::admin::{AccessArgs, Admin, Refused};
 use super::{print, read_input, shown, tables};
-use crate::admin::api::{ActOutcome, Acted, MarkList, PruneAnswer};
+use crate::admin::api::{
+    ActOutcome, Acted, ListQuery, MarkList, NewMark, PruneAnswer, PruneBody, Resolution,
+};
 use crate::printable::{self, line};
 use crate::progress::Progress;
-use crate::routing::{ResourceKey, Token, TokenFormat};
+use crate::routing::{ResourceKey, Token};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(35);
@@ -38,7 +40,7 @@ pub struct MarksArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List marks, ordered by key
-    List(Page),
+    List(ListQuery),
     /// Print all marks, a line of JSON each, for `import`
     Export {
         /// Only keys with this prefix
@@ -54,7 +56,7 @@ enum Verb {
     },
     /// Delete marks that have not changed for long: without its mark, a resource accepts any token,
     /// also that of a holder that was away for so long
-    Prune(Prune),
+    Prune(PruneBody),
     /// Show one mark: requests in flight and waiting, and the latest refusals
     Get {
         /// The resource key
@@ -63,77 +65,25 @@ enum Verb {
     },
     /// Raise a mark, as a request of a newer holder does
     #[command(mut_arg("reason", |reason| reason.required(false).default_value("")))]
-    Advance(NewMark),
+    Advance(On<NewMark>),
     /// Lower a mark; refused while requests of the resource may be in flight
-    Override(NewMark),
+    Override(On<NewMark>),
     /// State that the outcome of a request is known, so that newer ones need not wait
-    Resolve(Resolution),
+    Resolve(On<Resolution>),
 }
 
-// The arguments of each command are the query or the body of its request to the admin API.
-
-#[derive(Debug, Args, Serialize)]
-struct Page {
-    /// Only keys with this prefix
-    #[arg(long, default_value = "")]
-    prefix: String,
-    /// Only keys after this one: the next page
-    #[arg(long)]
-    after: Option<String>,
-    /// Maximum number of marks
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-}
-
-#[derive(Clone, Debug, Args, Serialize)]
-struct Prune {
-    /// Only marks that have not changed for this long: 720h; at least 1h, and longer than any
-    /// holder of a token can be away
-    #[arg(long, value_name = "TIME")]
-    unchanged_for: String,
-    /// Only keys with this prefix
-    #[arg(long, default_value = "")]
-    prefix: String,
-    /// Where the next step begins.
-    #[arg(skip)]
-    after: Option<String>,
-    /// Only count them
-    #[arg(long)]
-    dry_run: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    why: Why,
-}
-
-#[derive(Debug, Args, Serialize)]
-struct NewMark {
+/// A resource, and the body of the request about it.
+#[derive(Debug, Args)]
+struct On<B: Args> {
     /// The resource key
     #[arg(value_parser = key)]
-    #[serde(skip)]
     resource: ResourceKey,
-    /// The new mark
-    #[arg(value_parser = token)]
-    token: Token,
     #[command(flatten)]
-    #[serde(flatten)]
-    why: Why,
-}
-
-#[derive(Debug, Args, Serialize)]
-struct Resolution {
-    /// The resource key
-    #[arg(value_parser = key)]
-    #[serde(skip)]
-    resource: ResourceKey,
-    /// Id of the unknown outcome, from `get`
-    id: String,
-    #[command(flatten)]
-    #[serde(flatten)]
-    why: Why,
+    body: B,
 }
 
 /// For the audit table.
-#[derive(Clone, Debug, Args, Serialize)]
+#[derive(Debug, Args)]
 pub(super) struct Why {
     /// Reason or evidence, for the audit table
     #[arg(long)]
@@ -141,10 +91,6 @@ pub(super) struct Why {
     /// Your name, for the audit table
     #[arg(long, env = "USER", default_value = "")]
     pub actor: String,
-}
-
-fn token(text: &str) -> Result<Token, String> {
-    TokenFormat::Decimal.parse(text.as_bytes())
 }
 
 pub(super) fn key(text: &str) -> Result<ResourceKey, String> {
@@ -157,14 +103,8 @@ pub(super) fn key(text: &str) -> Result<ResourceKey, String> {
     ResourceKey::new(text)
 }
 
-/// Runs the command and prints to the standard output.
-pub async fn run(args: MarksArgs) -> anyhow::Result<bool> {
-    print(&answer(args).await?)?;
-    Ok(true)
-}
-
-/// The text to print; an export is printed as it comes.
-async fn answer(args: MarksArgs) -> anyhow::Result<String> {
+/// Runs the command. Returns the text to print; an export is printed as it comes.
+pub async fn run(args: MarksArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     let json = args.access.json;
     let acted = match args.verb {
@@ -192,22 +132,20 @@ async fn answer(args: MarksArgs) -> anyhow::Result<String> {
             let path = ["v1", "marks", resource.as_str()];
             return shown(json, &admin.get(&path, &()).await?, tables::mark);
         }
-        Verb::Advance(new) => act(&admin, &new.resource, "advance", &new).await?,
-        Verb::Override(new) => act(&admin, &new.resource, "override", &new).await?,
-        Verb::Resolve(known) => act(&admin, &known.resource, "resolve", &known).await?,
+        Verb::Advance(new) => act(&admin, "advance", &new).await?,
+        Verb::Override(new) => act(&admin, "override", &new).await?,
+        Verb::Resolve(known) => act(&admin, "resolve", &known).await?,
     };
     shown(json, &acted, acted_text)
 }
 
 /// Changes one mark.
-async fn act(
-    admin: &Admin,
-    resource: &ResourceKey,
-    verb: &str,
-    body: &impl Serialize,
-) -> anyhow::Result<Acted> {
-    let path = ["v1", "marks", resource.as_str(), verb];
-    admin.post(&path, body).await
+async fn act<B>(admin: &Admin, verb: &str, on: &On<B>) -> anyhow::Result<Acted>
+where
+    B: Args + Serialize,
+{
+    let path = ["v1", "marks", on.resource.as_str(), verb];
+    admin.post(&path, &on.body).await
 }
 
 /// `marks list`.
@@ -238,10 +176,10 @@ fn acted_text(answer: &Acted) -> String {
 
 /// Prints each mark as a line of JSON, as the admin API lists it.
 async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
-    let mut page = Page {
+    let mut page = ListQuery {
         prefix,
         after: None,
-        limit: 1000,
+        limit: Some(1000),
     };
     let mut progress = Progress::start("exporting marks", None)?;
     let mut exported = 0;
@@ -277,7 +215,7 @@ async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests
 /// that may be in flight.
-async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
+async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
     let mut progress = Progress::start("pruning marks", None)?;
     let mut sum = (0, 0);
     loop {
@@ -356,8 +294,7 @@ async fn import(admin: &Admin, file: &Path, why: &Why) -> anyhow::Result<(u64, u
         let acted = if progress.interrupted() {
             Err(anyhow!("interrupted"))
         } else {
-            let act = act(admin, &mark.resource, "advance", &mark);
-            progress.step(act).await
+            progress.step(act(admin, "advance", &mark)).await
         };
         match acted.map(|acted| acted.outcome) {
             Ok(ActOutcome::Advanced { .. }) => raised += 1,
@@ -380,14 +317,17 @@ fn is_stale(error: &anyhow::Error) -> bool {
     refused.is_some_and(|refused| refused.status == StatusCode::PRECONDITION_FAILED)
 }
 
-fn new_mark(line: &str, why: &Why) -> anyhow::Result<NewMark> {
+fn new_mark(line: &str, why: &Why) -> anyhow::Result<On<NewMark>> {
     let mark: ExportedMark = serde_json::from_str(line).context("not a line of `marks export`")?;
     // A spent token may not be used again. A mark above it says the same.
     let above = mark.mark.get().checked_add(mark.spent.into());
     let number = above.and_then(Token::new);
-    Ok(NewMark {
+    Ok(On {
         resource: key(mark.resource.as_str()).map_err(anyhow::Error::msg)?,
-        token: number.context("no token is above a spent mark of 2^63-1")?,
-        why: why.clone(),
+        body: NewMark {
+            token: number.context("no token is above a spent mark of 2^63-1")?,
+            reason: why.reason.clone(),
+            actor: why.actor.clone(),
+        },
     })
 }

@@ -128,22 +128,8 @@ enum CliCommand {
 
 #[derive(Debug, Args)]
 struct MigrateArgs {
-    /// Replace the recorded routes with those of the file, whatever changes. Marks under the old
-    /// keys no longer stop anybody, so make sure that no older holder is left. Stop every proxy of
-    /// the namespace first; this is refused while one is alive. It waits until their requests in
-    /// flight have settled.
-    #[arg(long)]
-    accept_new_keys: bool,
-    /// Accept the file of an embedded store that a start refuses because it has lost commits. Its
-    /// marks may be lower than before, so make sure that no older holder is left. It first waits
-    /// for `store.lease`, twice `barrier.settle` and more, until requests in flight have settled.
-    /// If it is interrupted, nothing changes.
-    #[arg(long)]
-    accept_lost_marks: bool,
-    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can
-    /// run under a role that cannot change the schema.
-    #[arg(long, value_name = "ROLE")]
-    grant_to: Option<String>,
+    #[command(flatten)]
+    migration: app::Migration,
     #[command(flatten)]
     configuration: ConfigArgs,
 }
@@ -184,30 +170,32 @@ impl Invocation {
         for warning in usage::misspelt_variables(std::env::vars_os().map(|(name, _)| name)) {
             eprintln!("warning: {warning}");
         }
-        let good = match self.command {
+        // Whether all is well, and the text to print.
+        let (good, text) = match self.command {
             CliCommand::Attach(args) => return attach::run(*args).await,
-            CliCommand::Serve(args) => serve(args.loader()).await?,
-            CliCommand::Demo => demo::run().await?,
-            CliCommand::Init(args) => print(&init::run(&args)?).map(|_| true)?,
+            CliCommand::Serve(args) => (serve(args.loader()).await?, String::new()),
+            CliCommand::Demo => (demo::run().await?, String::new()),
+            CliCommand::Init(args) => (true, init::run(&args)?),
             CliCommand::Check(args) => check::run(args).await?,
-            CliCommand::Explain(args) => explain::run(&args)?,
-            CliCommand::Migrate(args) => migrate(args).await?,
+            CliCommand::Explain(args) => explain::run(args)?,
+            CliCommand::Migrate(args) => (migrate(args).await?, String::new()),
             CliCommand::Health(args) => health::run(args).await?,
             CliCommand::Probe(args) => probe::run(&args).await?,
-            CliCommand::Marks(args) => marks::run(args).await?,
-            CliCommand::Operations(args) => operations::run(args).await?,
-            CliCommand::Status(args) => status::run(args).await?,
-            CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
-            CliCommand::Schema => {
-                let schema = serde_json::to_string_pretty(&config::schema())?;
-                print(&(schema + "\n")).map(|_| true)?
-            }
+            CliCommand::Marks(args) => (true, marks::run(args).await?),
+            CliCommand::Operations(args) => (true, operations::run(args).await?),
+            CliCommand::Status(args) => (true, status::run(args).await?),
+            CliCommand::Drain(args) => (true, drain::run(&args).map(|()| String::new())?),
+            CliCommand::Schema => (
+                true,
+                serde_json::to_string_pretty(&config::schema())? + "\n",
+            ),
             CliCommand::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
-                print(&String::from_utf8(text)?).map(|_| true)?
+                (true, String::from_utf8(text)?)
             }
         };
+        print(&text)?;
         Ok(if good {
             ExitCode::SUCCESS
         } else {
@@ -254,13 +242,7 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
         // A closed standard output is not an error.
         let _ = bar.suspend(|| writeln!(std::io::stdout(), "{}", printable::lines(&line)));
     };
-    let migration = app::Migration {
-        routes_given,
-        accept_new_keys: args.accept_new_keys,
-        accept_lost_marks: args.accept_lost_marks,
-        grant_to: args.grant_to.as_deref(),
-    };
-    let work = app::migrate(&settings, migration, say);
+    let work = app::migrate(&settings, &args.migration, routes_given, say);
     let done = progress.or_interrupted(work).await;
     done.context("interrupted: the step under way may be done or not; run it again")??;
     Ok(true)

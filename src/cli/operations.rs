@@ -1,12 +1,11 @@
 //! `fencepost operations`: the operations whose outcome is not known, through the admin port.
 
 use clap::{Arg, Args, Subcommand};
-use serde::Serialize;
 
 use super::admin::AccessArgs;
 use super::marks::{TIMEOUT, Why, key};
-use super::{print, shown, tables};
-use crate::admin::api::{OperationList, OperationVerdict, ResolvedOperation};
+use super::{shown, tables};
+use crate::admin::api::{OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
 use crate::printable::line;
 use crate::routing::ResourceKey;
 
@@ -23,20 +22,9 @@ pub struct OperationsArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List operations whose outcome is not known, ordered by key
-    List(Page),
+    List(OperationQuery),
     /// Record whether an operation took effect, so that its repetitions are answered or sent
     Resolve(Resolution),
-}
-
-/// The query of `GET /v1/operations`.
-#[derive(Debug, Args, Serialize)]
-struct Page {
-    /// Only keys with this prefix
-    #[arg(long, default_value = "")]
-    prefix: String,
-    /// Maximum number of operations
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
 }
 
 #[derive(Debug, Args)]
@@ -56,14 +44,14 @@ struct Resolution {
     why: Why,
 }
 
-/// Runs the command and prints to the standard output.
-pub async fn run(args: OperationsArgs) -> anyhow::Result<bool> {
+/// Runs the command. Returns the text to print.
+pub async fn run(args: OperationsArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     let json = args.access.json;
-    let text = match args.verb {
+    match args.verb {
         Verb::List(page) => {
             let list = admin.get(&["v1", "operations"], &page).await?;
-            shown(json, &list, list_text)?
+            shown(json, &list, list_text)
         }
         Verb::Resolve(resolution) => {
             let body = OperationVerdict {
@@ -75,11 +63,9 @@ pub async fn run(args: OperationsArgs) -> anyhow::Result<bool> {
                 actor: resolution.why.actor,
             };
             let path = ["v1", "operations", "resolve"];
-            shown(json, &admin.post(&path, &body).await?, resolved_text)?
+            shown(json, &admin.post(&path, &body).await?, resolved_text)
         }
-    };
-    print(&text)?;
-    Ok(true)
+    }
 }
 
 fn list_text(answer: &OperationList) -> String {

@@ -20,22 +20,15 @@ pub struct ConfigFile {
 
 /// A configuration file, and the values of [`FLAGS`], which override it.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigArgs {
-    pub file: Option<PathBuf>,
-    pub overrides: Overrides,
-}
+pub struct ConfigArgs(pub Loader);
 
 impl ConfigArgs {
     /// The log is text on a terminal, unless a format is chosen.
-    pub fn loader(self) -> Loader {
-        let Self {
-            file,
-            mut overrides,
-        } = self;
+    pub fn loader(mut self) -> Loader {
         if std::io::stderr().is_terminal() {
-            overrides.fall_back("log.format", "text", "");
+            self.0.overrides.fall_back("log.format", "text", "");
         }
-        Loader { file, overrides }
+        self.0
     }
 
     /// For a command that forwards nothing, and needs no upstream.
@@ -145,10 +138,8 @@ impl FromArgMatches for ConfigArgs {
             };
             (flag.apply)(&mut overrides, flag.field, text, &origin);
         }
-        Ok(Self {
-            file: named.or(matches.get_one("config")).cloned(),
-            overrides,
-        })
+        let file = named.or(matches.get_one("config")).cloned();
+        Ok(Self(Loader { file, overrides }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -200,7 +191,7 @@ mod tests {
             ),
         ] {
             let words = ["x", "--upstream", "http://a"].iter().chain(flags);
-            let overrides = OverridesAlone::parse_from(words).overrides.overrides;
+            let overrides = OverridesAlone::parse_from(words).overrides.0.overrides;
             let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
             let listen = match settings.admin.listen.0 {
                 None => "off".to_owned(),
@@ -214,7 +205,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_by_the_flag_it_came_by() {
         let alone = OverridesAlone::parse_from(["x", "--listen", "7080", "--upstream", "http://a"]);
-        let problems = crate::config::parse("", &alone.overrides.overrides).expect_err("no host");
+        let problems = crate::config::parse("", &alone.overrides.0.overrides).expect_err("no host");
         assert_eq!(problems.errors(), 1);
         assert!(
             problems

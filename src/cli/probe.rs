@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::admin::{http_client, roots};
+use super::shown;
 use super::usage::{field, path_and_query};
-use super::{print, shown};
 use crate::json_values::wall_clock;
 use crate::proxy::headers::{OUTCOME, TOKEN};
 
@@ -119,8 +119,8 @@ fn step(check: &'static str, expected: &str, got: Result<String, String>) -> Dri
     }
 }
 
-/// Drills and prints the result; true if the fence held.
-pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
+/// Drills. Returns true if the fence held, and the text to print.
+pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<(bool, String)> {
     let client = args.client()?.build();
     let client = client.context("cannot set up the HTTP client")?;
     let mut steps = args.through_the_proxy(&client).await;
@@ -134,8 +134,8 @@ pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
         path: args.path.to_string(),
         steps,
     };
-    print(&shown(args.json, &report, |report| args.text(report))?)?;
-    Ok(report.passed)
+    let text = shown(args.json, &report, |report| args.text(report))?;
+    Ok((report.passed, text))
 }
 
 /// An answer to a write.

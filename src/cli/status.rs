@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::admin::AccessArgs;
-use super::{print, shown, tables};
+use super::{shown, tables};
 use crate::admin::api::{
     InstanceList, RejectionList, RequestList, StatusView, UnknownOutcomes, WaitingList,
 };
@@ -22,7 +22,7 @@ pub struct StatusArgs {
     access: AccessArgs,
 }
 
-const ABOUT: &str = "hints state instance version started ready not_ready_because draining store store_error \
+const ABOUT: &str = "hints state instance version started ready not_ready_because store store_error \
      store_kind namespace lease_remaining_seconds in_flight waiting unknown operations_unknown \
      operations_unknown_since log_level \
      config_loaded config_digest reload_failed reload_error";
@@ -40,8 +40,8 @@ struct Answers {
     rejections: RejectionList,
 }
 
-/// Asks and prints.
-pub async fn run(args: StatusArgs) -> anyhow::Result<bool> {
+/// Asks. Returns the text to print.
+pub async fn run(args: StatusArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     // All that an instance keeps.
     let most = [("limit", 1000)];
@@ -53,17 +53,11 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<bool> {
         unknown: admin.get(&["v1", "unknown"], &()).await?,
         rejections: admin.get(&["v1", "rejections"], &most).await?,
     };
-    print(&shown(args.access.json, &answers, render)?)?;
-    Ok(true)
+    shown(args.access.json, &answers, render)
 }
 
 fn render(answers: &Answers) -> String {
-    let Answers {
-        status,
-        waiting,
-        unknown,
-        ..
-    } = answers;
+    let (status, waiting, unknown) = (&answers.status, &answers.waiting, &answers.unknown);
     let mut out = tables::facts(ABOUT, status)
         + &tables::section("\nRoutes\n", ROUTE, &status.routes)
         + &tables::section("\nInstances\n", INSTANCE, &answers.instances.instances)

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::admin::api::{MarkReport, Rejection, RequestList, StatusView};
+use crate::admin::api::{MarkReport, RequestList, StatusView};
 use crate::fencing::overview::BusyResource;
 use crate::printable::line;
+use crate::rejections::Rejection;
 
 /// The most resources that [`refused_most`] lists.
 const MOST: usize = 10;

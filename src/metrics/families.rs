@@ -14,7 +14,7 @@ use prometheus::{
 };
 
 use super::labels::{
-    AdminRefusal, Certificate, CheckResult, ConnectFailure, HandshakeError, Label, Limit, SpansSent,
+    AdminRefusal, Certificate, CheckResult, ConnectFailure, HandshakeError, Label, Limit,
 };
 
 /// Seconds, from an answer out of memory to a timeout.
@@ -170,10 +170,6 @@ families! {
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: ByLabel<Certificate, Gauge> =
         gauges_by("fencepost_tls_certificate_expiry_timestamp_seconds", "certificate");
-    /// Spans of traced requests, by whether the collector took them. Spans dropped because the
-    /// queue (2,048) was full are not counted.
-    trace_spans: ByLabel<SpansSent, IntCounter> =
-        counters_by("fencepost_trace_spans_total", "result");
     /// 1, with the version, and the commit that it was built from, in the labels.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label

@@ -1,6 +1,8 @@
 //! The values of labels. Each is a variant here, so that no resource key, token or path can get
 //! into a label.
 
+use serde::{Deserialize, Serialize};
+
 /// The values of one label.
 pub trait Label: Copy + 'static {
     /// Every value as it stands in the label, in the order of declaration.
@@ -44,14 +46,6 @@ macro_rules! label {
             }
         }
     };
-}
-
-label! {
-    /// Whether a collector took the spans that it was sent.
-    SpansSent {
-        Exported = "exported",
-        Failed = "failed",
-    }
 }
 
 label! {
@@ -105,6 +99,8 @@ label! {
 }
 
 label! {
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     /// The outcome of a request. One request counts once, by its *last* outcome: a request that was
     /// admitted (advanced) and whose exchange broke counts as [`Self::OutcomeUnknown`] and not as
     /// advanced; one that was admitted and superseded while it waited counts as
@@ -356,6 +352,10 @@ mod tests {
                 word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
                 "{word}"
             );
+        }
+        for outcome in Outcome::ALL {
+            let json = serde_json::to_value(outcome).expect("a word");
+            assert_eq!(json, outcome.as_str(), "the same in JSON");
         }
     }
 

@@ -28,7 +28,7 @@ use self::distinct::RecentDistinct;
 pub use self::families::{ByLabel, Families};
 pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, ConnectFailure, DecidedBy, HandshakeError,
-    Limit, Outcome, SpansSent,
+    Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 pub use self::store::StoreMetrics;

@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::config::AccessLog;
 use crate::json_values::wall_clock;
 use crate::metrics::Outcome;
-use crate::rejections::RecentRejection;
+use crate::rejections::Rejection;
 use crate::routing::ResourceKey;
 
 impl Context {
@@ -61,15 +61,16 @@ impl Context {
         }
         if let Some(status) = status {
             let now = wall_clock();
-            notes.rejections.push(RecentRejection {
+            notes.rejections.push(Rejection {
                 at: now,
-                route: label.into(),
+                route: label.to_owned(),
                 resource: key.cloned(),
                 token: token.copied(),
                 mark: refusal.mark(subject),
+                gap: refusal.gap(subject).map(|gap| gap.to_string()),
                 outcome,
-                peer: self.client.text.to_string(),
                 status: status.as_u16(),
+                client: self.client.text.to_string(),
                 request,
                 times: 1,
                 first_at: now,

@@ -22,7 +22,7 @@ use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 use crate::store::InstanceId;
-use crate::traces::{Traces, TracesError};
+use crate::traces::Traces;
 use crate::upstream::{Upstream, UpstreamError};
 use crate::worker::PerWorker;
 
@@ -31,8 +31,8 @@ use crate::worker::PerWorker;
 pub enum ProxyError {
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    #[error(transparent)]
-    Traces(#[from] TracesError),
+    #[error("tracing: {0:#}")]
+    Traces(#[from] anyhow::Error),
 }
 
 /// The request path.
@@ -149,7 +149,7 @@ fn snapshot(
     let wanted = settings.tracing.0.as_ref();
     let traces = match (traces, wanted) {
         (Some(traces), _) if traces.has(wanted) => Some(Arc::clone(traces)),
-        (_, Some(wanted)) => Some(Traces::start(wanted, &fencing.instance().name(), metrics)?),
+        (_, Some(wanted)) => Some(Traces::start(wanted, &fencing.instance().name())?),
         (_, None) => None,
     };
     Ok(Snapshot {

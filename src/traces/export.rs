@@ -1,4 +1,4 @@
-//! Sends spans to the collector, by the exporter of OpenTelemetry. Failures are logged and counted.
+//! Sends spans to the collector, by the exporter of OpenTelemetry. Failures are logged.
 
 use std::time::Duration;
 
@@ -9,13 +9,11 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use prometheus::IntCounter;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::context::TokioContext;
 
 use crate::config::TracingSettings;
-use crate::metrics::{Metrics, SpansSent};
 use crate::throttle::Throttle;
 
 /// For one batch, retries included.
@@ -24,30 +22,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// reads `OTEL_EXPORTER_OTLP_HEADERS` itself.
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 
-/// The reason why no spans can be sent.
-#[derive(Debug, thiserror::Error)]
-#[error("tracing: {0:#}")]
-pub struct TracesError(#[from] anyhow::Error);
-
 /// The exporter that the settings ask for.
-pub(super) fn exporter(
-    settings: &TracingSettings,
-    metrics: &Metrics,
-) -> Result<WatchedExporter, TracesError> {
+pub(super) fn exporter(settings: &TracingSettings) -> anyhow::Result<WatchedExporter> {
     let inner = OtlpExporter::builder()
         .with_http()
         .with_http_client(client()?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(&settings.otlp.0)
         .with_timeout(TIMEOUT)
-        .build()
-        .map_err(anyhow::Error::from)?;
+        .build()?;
     Ok(WatchedExporter {
         inner,
         collector: settings.otlp.0.clone(),
         runtime: Handle::current(),
-        exported: metrics.series.trace_spans.of(SpansSent::Exported).clone(),
-        failed: metrics.series.trace_spans.of(SpansSent::Failed).clone(),
         throttle: Throttle::of_repeats(),
     })
 }
@@ -73,22 +60,17 @@ pub(super) struct WatchedExporter {
     inner: OtlpExporter,
     collector: String,
     runtime: Handle,
-    exported: IntCounter,
-    failed: IntCounter,
     throttle: Throttle,
 }
 
 impl SpanExporter for WatchedExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = batch.len() as u64;
+        let spans = batch.len();
         // The SDK calls from a thread of its own, without a runtime.
         let sent = TokioContext::new(self.inner.export(batch), self.runtime.clone()).await;
-        let Err(error) = &sent else {
-            self.exported.inc_by(spans);
-            return sent;
-        };
-        self.failed.inc_by(spans);
-        if let Some(left_out) = self.throttle.say(Instant::now()) {
+        if let Err(error) = &sent
+            && let Some(left_out) = self.throttle.say(Instant::now())
+        {
             tracing::warn!(
                 collector = self.collector,
                 spans,
@@ -98,10 +80,6 @@ impl SpanExporter for WatchedExporter {
             );
         }
         sent
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.inner.shutdown_with_timeout(timeout)
     }
 
     fn set_resource(&mut self, resource: &Resource) {

@@ -21,13 +21,11 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider};
 
-pub use self::export::TracesError;
 pub use self::parent::TraceParent;
 pub use self::request::{RequestTrace, UpstreamSpan};
 use crate::build_info::VERSION;
 use crate::config::TracingSettings;
 use crate::http1::RequestHead;
-use crate::metrics::Metrics;
 
 /// Decides which requests are traced, and sends their spans.
 #[derive(Debug)]
@@ -39,12 +37,8 @@ pub struct Traces {
 
 impl Traces {
     /// Begins to send spans, on the current runtime.
-    pub fn start(
-        settings: &TracingSettings,
-        instance: &str,
-        metrics: &Metrics,
-    ) -> Result<Arc<Self>, TracesError> {
-        let exporter = export::exporter(settings, metrics)?;
+    pub fn start(settings: &TracingSettings, instance: &str) -> anyhow::Result<Arc<Self>> {
+        let exporter = export::exporter(settings)?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(BatchSpanProcessor::builder(exporter).build())
             // A span is only made of a request that is traced.

@@ -75,7 +75,7 @@ async fn the_token_file_is_read_each_time() {
 #[tokio::test]
 async fn no_token_file_no_writes() {
     let admin = Admin::new().await;
-    admin.settings.send_modify(|now| now.token_file = None);
+    admin.configure(|now| now.token_file = None);
     let detail = admin
         .post_as(&["Bearer correct horse battery"])
         .await
@@ -117,19 +117,17 @@ async fn reads_from_elsewhere_need_a_token() {
     let wrong = read_from_afar(&admin, &[("authorization", "Bearer wrong")]).await;
     wrong.problem(401, "unauthorized");
     // A token file that lets no client in takes nothing from the other.
-    admin
-        .settings
-        .send_modify(|now| now.read_token_file = Some("/nowhere".into()));
+    admin.configure(|now| now.read_token_file = Some("/nowhere".into()));
     let answer = read_from_afar(&admin, &[("authorization", &right[0])]).await;
     assert_eq!(answer.status, 200);
-    admin.settings.send_modify(|now| now.token_file = None);
+    admin.configure(|now| now.token_file = None);
     let answer = read_from_afar(&admin, &[("authorization", &right[0])]).await;
     let detail = answer.problem(403, "reads-off");
     assert!(
         detail.contains("admin.read_token_file cannot be read"),
         "{detail}"
     );
-    admin.settings.send_modify(|now| now.read_token_file = None);
+    admin.configure(|now| now.read_token_file = None);
     read_from_afar(&admin, &[]).await.problem(403, "reads-off");
     assert_eq!(admin.store.calls("list"), calls + 1);
     assert_eq!(
@@ -163,6 +161,7 @@ async fn wrong_tokens_are_counted_and_take_no_permit() {
     let port = router(admin.state.clone());
     let ask = async |token: &str| {
         let request = Request::post("/v1/marks/a/advance")
+            .extension(AdminPeer::by_socket(None))
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Body::from(r#"{"token":"44"}"#))
             .expect("a request");

@@ -28,7 +28,7 @@ pub(crate) struct Admin {
     pub(crate) store: Arc<Double>,
     pub(crate) rig: Rig,
     pub(crate) state: AdminState,
-    pub(super) settings: watch::Sender<AdminSettings>,
+    loaded: watch::Sender<LoadedConfig>,
     /// Holds the token files.
     pub(crate) dir: tempfile::TempDir,
 }
@@ -68,13 +68,12 @@ impl Admin {
         std::fs::write(&token_file, format!("  {SECRET}\n")).expect("written");
         let read_token_file = dir.path().join("read-token");
         std::fs::write(&read_token_file, READER).expect("written");
-        let mut settings = AdminSettings::default();
-        settings.token_file = Some(token_file);
-        settings.read_token_file = Some(read_token_file);
-        let settings = watch::Sender::new(settings);
         let text = "upstream: { url: http://a }\nstore: { url: 'sqlite:marks.db' }\n";
-        let (config, _) = config::parse(text, &Overrides::default()).expect("a good file");
+        let (mut config, _) = config::parse(text, &Overrides::default()).expect("a good file");
+        config.admin.token_file = Some(token_file);
+        config.admin.read_token_file = Some(read_token_file);
         let loaded = LoadedConfig::now(Arc::new(config), Vec::new());
+        let loaded = watch::Sender::new(loaded);
         let store = Arc::new(Double::default());
         let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
         let mismatch = rig.metrics().store().series.route_table_mismatch.clone();
@@ -90,16 +89,21 @@ impl Admin {
                 Arc::clone(rig.metrics().store()),
                 routes,
             )),
-            settings: settings.subscribe(),
-            loaded: watch::Sender::new(loaded).subscribe(),
+            loaded: loaded.subscribe(),
         };
         Self {
             store,
             rig,
             state,
-            settings,
+            loaded,
             dir,
         }
+    }
+
+    /// Changes the block `admin` of the configuration in force.
+    pub(super) fn configure(&self, change: impl FnOnce(&mut AdminSettings)) {
+        self.loaded
+            .send_modify(|loaded| change(&mut Arc::make_mut(&mut loaded.settings).admin));
     }
 
     /// Puts a mark into the store, as if another instance had raised it.

@@ -12,7 +12,7 @@ use super::fixture::Admin;
 use crate::admin::marks::BODY_LIMIT;
 use crate::fencing::tests::{CallPlan, LOSS, broken, key, token};
 use crate::metrics::Outcome;
-use crate::rejections::{RecentRejection, RequestText};
+use crate::rejections::{Rejection, RequestText};
 use crate::routing::Token;
 use crate::store::{AuditRow, InstanceId};
 
@@ -73,16 +73,17 @@ async fn lists_page_by_page() {
     }
 }
 
-fn rejection(resource: &str, number: i64, mark: Option<i64>, outcome: Outcome) -> RecentRejection {
-    RecentRejection {
+fn rejection(resource: &str, number: i64, mark: Option<i64>, outcome: Outcome) -> Rejection {
+    Rejection {
         at: SystemTime::UNIX_EPOCH,
         route: "/orders/{id}".into(),
         resource: Some(key(resource)),
         token: Token::new(number),
         mark: mark.and_then(Token::new),
+        gap: mark.map(|mark| (mark - number).to_string()),
         outcome,
-        peer: "127.0.0.1:5000".into(),
         status: 412,
+        client: "127.0.0.1:5000".into(),
         request: RequestText {
             trace_id: mark.map(|_| "t".into()),
             ..RequestText::default()

@@ -46,7 +46,7 @@ async fn marks(admin: &str, token_file: Option<&Path>, words: &[&str]) -> anyhow
             .flat_map(|file| ["--token-file", file]),
     );
     all.extend(words);
-    answer(parse(&all).expect("arguments that parse")).await
+    run(parse(&all).expect("arguments that parse")).await
 }
 
 fn message(result: anyhow::Result<String>) -> String {

@@ -272,7 +272,7 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
     assert!(!shown.contains("sesame"), "{shown}");
 }
 
-/// No request waits for a collector, and a lost span is counted.
+/// No request waits for a collector, and the log says that spans are lost.
 #[tokio::test]
 async fn a_collector_that_fails_costs_no_request() {
     let collector = or_return!(Collector::start(&[]).await);
@@ -283,17 +283,9 @@ async fn a_collector_that_fails_costs_no_request() {
         collector.process.signal(Signal::USR1);
         let config = Config::new(&upstream, &Store::sqlite());
         let mut proxy = tracing(config, otlp, "sample: 1").await;
-        let none = proxy.metrics().await;
-        for result in ["exported", "failed"] {
-            assert!(none.has("fencepost_trace_spans_total", &[("result", result)]));
-        }
         for token in 5..15 {
             proxy.forward(put("/orders/7").token(token)).await;
         }
-        let failed = ("fencepost_trace_spans_total", &[("result", "failed")]);
-        proxy
-            .until_metric(failed.0, failed.1, |count| count >= 40.0)
-            .await;
         let line = proxy
             .log_of("message", "spans could not be sent, and are lost")
             .await;
