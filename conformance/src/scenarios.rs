@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost::fencing::{Refused, Undecided};
 use fencepost::metrics::{DecidedBy, Limit};
-use fencepost::proxy::{AnswerStyle, OperationRefusal, Refusal, Retry};
+use fencepost::proxy::{AnswerStyle, Refusal, Retry};
 use fencepost::routing::Token;
 
 /// A name in the URL, and the answers below it.
@@ -67,9 +67,7 @@ const LOWEST: Token = Token::new(0).expect("not negative");
 
 /// The table of scenarios.
 pub fn all() -> Vec<Scenario> {
-    use OperationRefusal as O;
     use Refusal as R;
-    let operation = R::Operation;
     let early = |refusal| Answer::Refused(refusal, EARLY);
     let late = |refusal| Answer::Refused(refusal, LATE);
     let why = || WHY.to_owned();
@@ -115,9 +113,9 @@ pub fn all() -> Vec<Scenario> {
         ("outcome-unknown", 1, late(R::Broken(why()))),
         ("request-timeout", 1, early(not_in_time)),
         ("upgrade-refused", EVERY, early(R::UpgradeRefused)),
-        ("operation-under-way", 1, late(operation(O::UnderWay))),
-        ("operation-unknown", EVERY, late(operation(O::Unknown))),
-        ("operation-mismatch", EVERY, late(operation(O::Mismatch))),
+        ("operation-under-way", 1, late(R::OperationUnderWay)),
+        ("operation-unknown", EVERY, late(R::OperationUnknown)),
+        ("operation-mismatch", EVERY, late(R::OperationMismatch)),
         // Other forms of the types.
         ("stale-token-409", EVERY, conflict),
         ("stale-token-undisclosed", EVERY, undisclosed),

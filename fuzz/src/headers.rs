@@ -12,7 +12,6 @@ use fencepost::proxy::headers::{
     ForUpstream, TrailerRules, Via, fencing_token, method_overrides, request_for_upstream,
     response_for_client, single, text,
 };
-use fencepost::proxy::idempotency::Choice;
 use fencepost::routing::{ResourceKey, Token};
 use fencepost::store::InstanceId;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
@@ -73,16 +72,15 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     let bit = |i: u8| bits >> i & 1 == 1;
     let key = ResourceKey::new("order:é 42")?;
     let name = "idempotency-key";
-    let choice = match bits >> 1 & 3 {
-        0 => None,
-        1 => Some((name, Choice::KeepClients)),
-        2 => Some((name, Choice::Nothing)),
-        _ => Some((name, Choice::Send("ours".to_owned()))),
+    let idempotency = match bits >> 1 & 3 {
+        0 | 1 => None,
+        2 => Some((name, None)),
+        _ => Some((name, Some("ours"))),
     };
     let via = *VIA;
     let add = ForUpstream {
         fenced: bit(0).then_some((Token::MAX, &key)),
-        idempotency: choice.as_ref().map(|(name, choice)| (*name, choice)),
+        idempotency,
         client: bit(3).then_some(CLIENT),
         identity: None,
         scheme: "http",
@@ -125,18 +123,18 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         );
     }
     ended(&sent, &found)?;
-    match choice {
-        Some((_, Choice::Send(..))) => {
+    match idempotency {
+        Some((_, Some(_))) => {
             let one = view.get("IDEMPOTENCY_KEY");
             hold!(one == Some(&vec![b"ours".to_vec()]), "the key is {one:?}");
         }
-        Some((_, Choice::Nothing)) => {
+        Some((_, None)) => {
             hold!(
                 !view.contains_key("IDEMPOTENCY_KEY"),
                 "a key that was to go: {found:?}"
             );
         }
-        Some((_, Choice::KeepClients)) | None => same(&sent, &found, "idempotency-key")?,
+        None => same(&sent, &found, "idempotency-key")?,
     }
     if bit(3) {
         ends_with(&view, "X_FORWARDED_FOR", "192.0.2.7")?;

@@ -47,13 +47,8 @@ impl Proxy {
             }) => {
                 // An exchange under a permit, or the check of an observed request, counts its
                 // request when it ends.
-                if let Some(
-                    outcome @ (Outcome::Unfenced
-                    | Outcome::Claimed
-                    | Outcome::Replayed
-                    | Outcome::ObservedNoRoute),
-                ) = outcome
-                {
+                let later = [Outcome::Advanced, Outcome::Current, Outcome::OutcomeUnknown];
+                if let Some(outcome) = outcome.filter(|outcome| !later.contains(outcome)) {
                     metrics.request(outcome);
                 }
                 log_answered(context, label, outcome, &mut response);
@@ -64,10 +59,8 @@ impl Proxy {
                 let outcome = refusal.outcome();
                 metrics.request(outcome);
                 self.count_stale(context, metrics, refusal);
-                let mut response = refusal.respond(context.style(), context.subject.get());
+                let response = context.refuse(refusal);
                 context.note(label, refusal, Some(response.status()));
-                // What the caller quotes is what the log says.
-                context.identify(&mut response.head.fields);
                 (response, Some(outcome))
             }
         };
@@ -93,6 +86,16 @@ impl Proxy {
     }
 }
 
+impl Context {
+    /// The answer of a refusal or an unknown outcome.
+    pub(super) fn refuse(&self, refusal: &Refusal) -> Response<ClientBody> {
+        let mut response = refusal.respond(self.style(), self.subject.get());
+        // What the caller quotes is what the log says.
+        self.identify(&mut response.head.fields);
+        response
+    }
+}
+
 /// Says in the request's span how it is answered.
 fn trace_answer(
     context: &Context,
@@ -104,22 +107,18 @@ fn trace_answer(
     let Some(trace) = &context.trace else {
         return;
     };
-    let mut more = Vec::new();
-    let mut say = |name: &'static str, value: String| more.push(KeyValue::new(name, value));
-    let subject = context.subject.get();
-    if let Some((key, token)) = subject {
-        say("fencepost.resource", key.to_string());
-        say("fencepost.token", token.to_string());
-        if let Some(mark) = refused.and_then(|refusal| refusal.mark(subject)) {
-            say("fencepost.mark", mark.to_string());
-        }
-        if let Some(gap) = refused.and_then(|refusal| refusal.gap(subject)) {
-            say("fencepost.gap", gap.to_string());
-        }
-    }
-    if let Some(id) = context.text(false).request_id {
-        say("fencepost.request_id", id);
-    }
+    let (subject, (key, token)) = (context.subject.get(), context.key_and_token());
+    let mark = refused.and_then(|refusal| refusal.mark(subject));
+    let gap = refused.and_then(|refusal| refusal.gap(subject));
+    let more = [
+        ("fencepost.resource", key.map(ToString::to_string)),
+        ("fencepost.token", token.map(ToString::to_string)),
+        ("fencepost.mark", mark.map(|mark| mark.to_string())),
+        ("fencepost.gap", gap.map(|gap| gap.to_string())),
+        ("fencepost.request_id", context.text(false).request_id),
+    ];
+    let more = more.into_iter();
+    let more = more.filter_map(|(name, value)| Some(KeyValue::new(name, value?)));
     let route = route.map(|route| route.settings.path.as_str());
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }

@@ -3,6 +3,7 @@
 //! claims before it reads cannot be overtaken between its read and its first write.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use tokio::time::Instant;
@@ -13,23 +14,22 @@ use super::client::Client;
 use super::context::{Context, Listed};
 use super::headers::{self, RESOURCE, TARGET};
 use super::limits::InFlightPermit;
-use super::refusal::{Refusal, claimed};
-use super::routing_table::Route;
+use super::refusal::{Refusal, Subject, claimed};
 use super::setup::Proxy;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
 use crate::config::{ClaimSettings, bearer};
 use crate::http1::{Fields, RequestHead};
 use crate::metrics::Outcome;
-use crate::routing::{Needs, ResourceKey, Token};
+use crate::routing::Needs;
 
 /// The subject of a claim.
 struct Claim {
-    route: Arc<Route>,
-    key: ResourceKey,
-    token: Token,
+    subject: Subject,
     /// The conditions on the mark under which its routes believe the token.
     needs: Needs,
+    /// The time that it may wait for older requests.
+    wait: Duration,
 }
 
 impl Proxy {
@@ -63,19 +63,16 @@ impl Proxy {
                 ));
             }
         };
-        let _ = context.subject.set((claim.key.clone(), claim.token));
+        let _ = context.subject.set(claim.subject.clone());
         let trace = context.trace.as_deref();
-        let (key, token) = (&claim.key, claim.token);
+        let (key, token) = (&claim.subject.0, claim.subject.1);
         let open = self.fencing.unless_known_stale(key, token, trace)?;
-        let wait = claim.route.settings.barrier.wait.0;
         let watch = (&*context.table().claim_metrics, trace);
-        context.enter_admission(Instant::now(), wait);
-        let admitted = self
-            .fencing
-            .admit(claim.needs, (key, token), open, wait, watch);
-        let admitted = admitted.await?;
+        context.enter_admission(Instant::now(), claim.wait);
+        let (subject, needs) = ((key, token), claim.needs);
+        let admitted = self.fencing.admit(needs, subject, open, claim.wait, watch);
         // Nothing is sent under the permit. The claim needed only the wait.
-        drop(admitted.permit);
+        drop(admitted.await?.permit);
         Ok(Forwarded {
             response: claimed(),
             outcome: Some(Outcome::Claimed),
@@ -108,9 +105,8 @@ impl Proxy {
         };
         Ok(Claim {
             needs: settings.token.bounds().needs(fenced.token),
-            key,
-            token: fenced.token,
-            route: fenced.route,
+            subject: (key, fenced.token),
+            wait: settings.barrier.wait.0,
         })
     }
 }
@@ -182,8 +178,7 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     let needs = needs.map(|route| route.settings.token.bounds().needs(token));
     Ok(Claim {
         needs: needs.reduce(Needs::and).unwrap_or_default(),
-        route: Arc::clone(route),
-        key,
-        token,
+        subject: (key, token),
+        wait: route.settings.barrier.wait.0,
     })
 }

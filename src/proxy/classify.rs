@@ -80,7 +80,7 @@ fn class_of(
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
         Err(_) if !table.strict => return Ok(Class::Pass { upgrade: true }),
-        Err(ambiguity) => return Err(ambiguity.into()),
+        Err(ambiguity) => return Err(Refusal::ambiguous(ambiguity)),
     };
     let Some(route) = table.find(&path) else {
         if table.strict {
@@ -127,8 +127,8 @@ fn class_of(
 
 /// The path has one reading on a route that allows this.
 fn one_path(allow: Allow, path: &CheckedPath) -> Result<(), Refusal> {
-    path.oddity_not_in(allow)
-        .map_or(Ok(()), |oddity| Err(oddity.into()))
+    let oddity = path.oddity_not_in(allow);
+    oddity.map_or(Ok(()), |oddity| Err(Refusal::ambiguous(oddity)))
 }
 
 /// The path has one reading, and no header field names another one in its place.
@@ -294,8 +294,6 @@ impl Fenced {
 
 /// The members of the body that a route makes its keys of.
 pub(crate) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
-    let wanted = route.template()?.json_paths();
-    let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
-    super::jsonkey::members(body, &wanted)
+    super::jsonkey::members(body, &route.template()?.json_paths())
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::body::BoxError;
 use crate::metrics::ResponseTimer;
-use crate::proxy::exchange::reply::{RelayedFrame, Reply, ResponseWatch};
+use crate::proxy::exchange::reply::{RelayedFrame, Reply};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
 use crate::traces::RequestTrace;
@@ -36,13 +36,7 @@ pub(super) enum ReplySource {
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
     /// An exchange that ends with its client.
-    Passed(Box<(Reply, Option<ResponseWatch>)>),
-}
-
-impl std::fmt::Debug for ClientBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientBody").finish_non_exhaustive()
-    }
+    Passed(Box<Reply>),
 }
 
 /// A body of known content.
@@ -112,13 +106,9 @@ impl Body for ClientBody {
                     true,
                 ),
             },
-            ReplySource::Passed(passed) => {
-                let (reply, watch) = &mut **passed;
+            ReplySource::Passed(reply) => {
                 let frame = ready!(reply.poll_frame(cx));
                 let over = reply.is_end() || !matches!(frame, Some(Ok(_)));
-                if over && let Some(watch) = watch.take() {
-                    watch.end(frame.as_ref().is_none_or(Result::is_ok));
-                }
                 (frame, over)
             }
         };

@@ -1,7 +1,6 @@
 //! [`Context`]: the settings, the client and the properties of one request, which all of its phases,
 //! its answer, log line and span need, and `X-Request-Id`.
 
-use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::{CLAIM, UNMATCHED};
 use crate::rejections::RequestText;
-use crate::routing::CheckedPath;
+use crate::routing::{CheckedPath, ResourceKey, Token};
 use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
@@ -107,6 +106,12 @@ impl Context {
         self.table().style(self.grpc)
     }
 
+    /// The resource and the token, once they are known.
+    pub(super) fn key_and_token(&self) -> (Option<&ResourceKey>, Option<&Token>) {
+        let subject = self.subject.get();
+        subject.map(|(key, token)| (key, token)).unzip()
+    }
+
     /// Adds the request id to fields that have none.
     pub(super) fn identify(&self, fields: &mut Fields) {
         if let Some(id) = &self.request_id
@@ -151,12 +156,10 @@ impl InProgress for Context {
 
     fn describe(&self, fencing: &Fencing) -> ActiveRequest {
         let (table, now) = (self.table(), Instant::now());
-        let (key, token) = self.subject.get().cloned().unzip();
+        let (key, token) = self.key_and_token();
         let (mut stage, mut ends) = self.progress.now();
-        let subject = key.iter().zip(token).filter(|_| stage == Stage::Store);
-        let older: Vec<_> = subject
-            .flat_map(|(key, token)| fencing.older(key, token))
-            .collect();
+        let subject = key.zip(token).filter(|_| stage == Stage::Store);
+        let older = subject.map_or_else(Vec::new, |(key, token)| fencing.older(key, *token));
         if !older.is_empty() {
             stage = Stage::OlderInFlight;
         }
@@ -186,8 +189,8 @@ impl InProgress for Context {
                 None => UNMATCHED,
             }
             .to_owned(),
-            resource: key,
-            token,
+            resource: key.cloned(),
+            token: token.copied(),
             client: self.client.text.to_string(),
             request: self.text(self.log().query),
         }
@@ -226,20 +229,9 @@ fn reads_grpc(head: &RequestHead) -> bool {
     headers::is_grpc(fields) && head.version == Version::HTTP_2 && headers::takes_trailers(fields)
 }
 
-thread_local! {
-    /// Where the made ids of a thread stand. They need to differ, not to be secret, so a random
-    /// beginning is enough.
-    static NEXT_ID: Cell<u128> = Cell::new(rand::random());
-}
-
 /// A new request id: 32 hex digits, as nginx makes its `$request_id`.
 fn request_id() -> Bytes {
-    // An odd step visits every number once (Weyl); this one spreads its bits, so that ids which
-    // follow each other do not look alike.
-    const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-    let bits = NEXT_ID.get();
-    NEXT_ID.set(bits.wrapping_add(STEP));
-    format!("{bits:032x}").into()
+    format!("{:032x}", rand::random::<u128>()).into()
 }
 
 fn cut(text: &str, most: usize) -> String {

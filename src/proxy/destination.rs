@@ -6,7 +6,6 @@
 //! Methods that name other resources in their body or in `Link` pass on no route while one
 //! enforces: nothing reads these names.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::headers;
@@ -40,14 +39,12 @@ fn is_of_a_word(byte: u8) -> bool {
 
 /// All that a fenced request writes: its target, and behind a space each what it names in
 /// `Destination` and the methods that override its own.
-pub(super) fn targets(head: &RequestHead) -> Cow<'_, str> {
-    let target = head.target.as_str();
+pub(super) fn targets(head: &RequestHead) -> String {
     let second = methods(head).next().and(head.fields.get(DESTINATION));
-    let more = second
-        .into_iter()
-        .chain(headers::method_overrides(&head.fields));
-    more.fold(Cow::Borrowed(target), |all, value| {
-        Cow::Owned(format!("{all} {}", String::from_utf8_lossy(value)))
+    let overrides = headers::method_overrides(&head.fields);
+    let more = second.into_iter().chain(overrides);
+    more.fold(head.target.as_str().to_owned(), |all, value| {
+        all + " " + &String::from_utf8_lossy(value)
     })
 }
 

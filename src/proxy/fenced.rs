@@ -57,13 +57,11 @@ impl Proxy {
         let admitted = admitted.await?;
 
         // Phase 4: what is known of the operation, where outcomes are remembered.
-        let attempt = match (asked, &settings.outcome) {
-            (Some(asked), Some(outcome)) => {
+        let attempt = match asked {
+            None => None,
+            Some(asked) => {
                 let (context, permit) = ((&**context, &route), &admitted.permit);
-                match self
-                    .operation(context, &head, (asked, outcome), permit)
-                    .await?
-                {
+                match self.operation(context, &head, asked, permit).await? {
                     Turn::Send(attempt) => Some(attempt),
                     Turn::Replay(response) => {
                         let outcome = Some(Outcome::Replayed);
@@ -71,7 +69,6 @@ impl Proxy {
                     }
                 }
             }
-            _ => None,
         };
 
         // Phase 5: the exchange.
@@ -95,8 +92,9 @@ impl Proxy {
             via: self.via,
         };
         let body = upload.send(Arc::clone(&terms.progress));
-        let choice = idempotency.as_ref();
-        let exchange = self.exchange(context, Some(&route), head, body, Some(subject), choice);
+        let idempotency = idempotency.as_ref();
+        let own = idempotency.map(|(name, key)| (*name, key.as_deref()));
+        let exchange = self.exchange(context, Some(&route), head, body, Some(subject), own);
         let kept = (Arc::clone(&permit), listed);
         let forwarded = fenced::forward(admitted.permit, exchange, terms, kept, &self.tasks);
 

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Forwarded;
 use super::classify::{self, Class};
 use super::client::{Client, is_in};
 use super::context::Context;
-use super::headers::{self, http2};
+use super::headers;
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use crate::body::Received;
-use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
 use crate::metrics::{Limit, Metrics, Outcome, UNMATCHED};
 use crate::proxy::client_body::ClientBody;
@@ -49,16 +47,15 @@ impl Proxy {
         let is_claim = matches!(class, Class::Claim);
         let done = match class {
             Class::Pass { upgrade } => {
-                let route = route.as_ref();
-                self.unfenced(&context, route, upgrade, head, body).await
+                let (route, outcome) = (route.as_ref(), Outcome::Unfenced);
+                self.unfenced(&context, route, upgrade, head, body, outcome)
+                    .await
             }
             Class::Unlisted => {
                 context.note(UNMATCHED, &Refusal::NoRoute, None);
-                let passed = self.unfenced(&context, None, true, head, body).await;
-                passed.map(|passed| Forwarded {
-                    outcome: Some(Outcome::ObservedNoRoute),
-                    ..passed
-                })
+                let outcome = Outcome::ObservedNoRoute;
+                self.unfenced(&context, None, true, head, body, outcome)
+                    .await
             }
             Class::Observed(route, judged) => {
                 self.observe(&context, route, judged, head, body).await
@@ -75,24 +72,15 @@ impl Proxy {
         response
     }
 
-    /// Refuses a request whose head could not be read. The connection ends with the answer.
-    pub(crate) fn refuse(&self, error: MessageError, client: &Arc<Client>) -> Response<ClientBody> {
-        let context = Context::of(None, self.snapshot(), Arc::clone(client), false);
-        let mut response = self.answer(&context, None, false, Err(error.into()));
-        response.head.fields.insert(CONNECTION, "close");
-        response
-    }
-
-    /// Refuses a request over HTTP/2 whose head breaks a rule.
-    pub(crate) fn refuse_http2<B>(
+    /// Refuses a request whose head breaks a rule, or could not be read: `None`.
+    pub(crate) fn refuse(
         &self,
         error: MessageError,
-        request: &http::Request<B>,
+        head: Option<&RequestHead>,
         client: &Arc<Client>,
     ) -> Response<ClientBody> {
         count_limit(&self.metrics, error);
-        let head = http2::unchecked(request);
-        let context = Context::of(Some(&head), self.snapshot(), Arc::clone(client), false);
+        let context = Context::of(head, self.snapshot(), Arc::clone(client), false);
         self.answer(&context, None, false, Err(error.into()))
     }
 }

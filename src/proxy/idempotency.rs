@@ -5,13 +5,15 @@
 //! inside them, so that `a-b` with 7 and `a` with `b-7` differ. A caller's operation cannot be taken
 //! for a digest: that begins with `%s`, which no escape does.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
 use crate::config::{ClientKey, IdempotencySettings, KeyScope};
 use crate::http1::Fields;
 use crate::http1::head::same_name;
+use crate::proxy::refusal::Refusal;
 use crate::routing::{ResourceKey, Token};
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
@@ -49,43 +51,10 @@ impl fmt::Display for RequestDigest {
     }
 }
 
-/// Why a request has no idempotency key, or not the right one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IdempotencyError {
-    /// The route has `required: true`, and the body was too long to be digested (413).
-    #[error(
-        "this route requires an idempotency key, and the body is too long to make one of; send \
-         X-Fencing-Operation, or a shorter body"
-    )]
-    NoKey,
-    /// The route remembers outcomes, and the body was too long to be digested (413).
-    #[error(
-        "this route remembers outcomes, and the body is too long to be compared (body.buffer); \
-         send a shorter one"
-    )]
-    NoDigest,
-    /// The route remembers outcomes, and the caller names no operation, or one that is too long
-    /// (400).
-    #[error(
-        "this route remembers outcomes (outcome): name the operation in X-Fencing-Operation with \
-         at most {LONGEST_OPERATION} bytes, the same for every holder"
-    )]
-    NoOperation,
-    /// The route remembers outcomes, and the trailers of gRPC cannot be remembered (400).
-    #[error(
-        "this route remembers outcomes (outcome), which cannot be done for gRPC; use another route"
-    )]
-    Grpc,
-    /// The caller's operation is empty (400).
-    #[error("X-Fencing-Operation is empty; name the operation, or leave the header out")]
-    EmptyOperation,
-    /// The route has `client_key: reject` (400).
-    #[error("this route makes its own idempotency keys; leave {0} out")]
-    ClientKey(String),
-}
-
-/// The longest name of an operation that is remembered.
-pub const LONGEST_OPERATION: usize = 255;
+/// The reason where the route has `required: true`, and the body was too long to be digested.
+const NO_KEY: &str = "this route requires an idempotency key, and the body is too long to make one \
+                      of; send X-Fencing-Operation, or a shorter body";
+const EMPTY: &str = "X-Fencing-Operation is empty; name the operation, or leave the header out";
 
 /// The key of one request: `None` if it needs a digest, there is none, and the route does
 /// not require a key.
@@ -99,7 +68,7 @@ pub fn key(
     token: Option<Token>,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
-) -> Result<Option<String>, IdempotencyError> {
+) -> Result<Option<String>, Refusal> {
     let Some(text) = render(settings, resource, token, operation, digest)? else {
         return Ok(None);
     };
@@ -123,66 +92,43 @@ fn render(
     token: Option<Token>,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
-) -> Result<Option<String>, IdempotencyError> {
+) -> Result<Option<String>, Refusal> {
     if operation.is_some_and(str::is_empty) {
-        return Err(IdempotencyError::EmptyOperation);
+        return Err(Refusal::ambiguous(EMPTY));
     }
-    let mut text = escaped(resource.as_str());
-    let Some(token) = token else {
+    let resource = escaped(resource.as_str());
+    Ok(Some(match (token, settings.key, operation, digest) {
         // No token is written so.
-        return Ok(Some(format!(
-            "{text}-%o-{}",
-            escaped(operation.unwrap_or_default())
-        )));
-    };
-    // Writing to a string does not fail.
-    let _ = write!(text, "-{token}");
-    let operation = match (settings.key, operation, digest) {
-        (KeyScope::Epoch, ..) => return Ok(Some(text)),
-        (KeyScope::Operation, Some(operation), _) => escaped(operation),
-        (KeyScope::Operation, None, Some(digest)) => format!("%sha256{digest}"),
-        _ if settings.required => return Err(IdempotencyError::NoKey),
+        (None, ..) => format!("{resource}-%o-{}", escaped(operation.unwrap_or_default())),
+        (Some(token), KeyScope::Epoch, ..) => format!("{resource}-{token}"),
+        (Some(token), KeyScope::Operation, Some(operation), _) => {
+            format!("{resource}-{token}-{}", escaped(operation))
+        }
+        (Some(token), KeyScope::Operation, None, Some(digest)) => {
+            format!("{resource}-{token}-%sha256{digest}")
+        }
+        _ if settings.required => return Err(Refusal::TooLarge(NO_KEY.to_owned())),
         _ => return Ok(None),
-    };
-    Ok(Some(format!("{text}-{operation}")))
+    }))
 }
 
 /// A part of the text with an escape for each byte that ends one, begins an escape, or is not
 /// visible ASCII.
-fn escaped(part: &str) -> String {
-    let mut text = String::new();
-    for byte in part.bytes() {
-        // Writing to a string does not fail.
-        let _ = if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'-') {
-            text.write_char(char::from(byte))
-        } else {
-            write!(text, "%{byte:02X}")
-        };
-    }
-    text
-}
-
-/// The decision about the idempotency header of one request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Choice {
-    /// The client's own key goes upstream unchanged, in any spelling of the name.
-    KeepClients,
-    /// No key is made, and the client's own is removed (`replace`).
-    Nothing,
-    /// This one, in the place of any that the client sent.
-    Send(String),
+fn escaped(part: &str) -> PercentEncode<'_> {
+    const ESCAPED: AsciiSet = CONTROLS.add(b' ').add(b'%').add(b'-');
+    utf8_percent_encode(part, &ESCAPED)
 }
 
 /// Says if the client's own key is kept. If not, the proxy makes one.
-pub fn keeps_clients(
-    settings: &IdempotencySettings,
-    request: &Fields,
-) -> Result<bool, IdempotencyError> {
+pub fn keeps_clients(settings: &IdempotencySettings, request: &Fields) -> Result<bool, Refusal> {
+    let header = &settings.header.0;
     let mut fields = request.iter();
-    let sent = fields.any(|(known, _)| same_name(known, &settings.header.0));
+    let sent = fields.any(|(known, _)| same_name(known, header));
     match settings.client_key {
         ClientKey::Keep => Ok(sent),
-        ClientKey::Reject if sent => Err(IdempotencyError::ClientKey(settings.header.0.clone())),
+        ClientKey::Reject if sent => Err(Refusal::Ambiguous(format!(
+            "this route makes its own idempotency keys; leave {header} out"
+        ))),
         ClientKey::Reject | ClientKey::Replace => Ok(false),
     }
 }
@@ -286,13 +232,15 @@ mod tests {
         let resource = ResourceKey::new("r").unwrap();
         let mut settings = IdempotencySettings::default();
         let none = |settings: &_| key(settings, &resource, Some(Token::MAX), None, None);
-        assert_eq!(none(&settings), Ok(None));
+        assert!(none(&settings).unwrap().is_none());
         settings.required = true;
-        assert_eq!(none(&settings), Err(IdempotencyError::NoKey));
+        let too_long = none(&settings).expect_err("there is none");
+        assert!(matches!(too_long, Refusal::TooLarge(why) if why == NO_KEY));
         settings.key = KeyScope::Epoch;
         assert!(none(&settings).unwrap().is_some());
         let empty = key(&settings, &resource, Some(Token::MAX), Some(""), None);
-        assert_eq!(empty, Err(IdempotencyError::EmptyOperation));
+        let empty = empty.expect_err("it names nothing");
+        assert!(matches!(empty, Refusal::Ambiguous(why) if why == EMPTY));
     }
 
     #[test]
@@ -310,11 +258,14 @@ mod tests {
                 (
                     ClientKey::Reject,
                     &theirs,
-                    Err(IdempotencyError::ClientKey("idempotency-key".into())),
+                    Err("this route makes its own idempotency keys; leave idempotency-key out"),
                 ),
             ] {
                 settings.client_key = policy;
-                assert_eq!(keeps_clients(&settings, request), expected);
+                match (keeps_clients(&settings, request), expected) {
+                    (Err(Refusal::Ambiguous(why)), Err(expected)) => assert_eq!(why, expected),
+                    (kept, expected) => assert_eq!(kept.unwrap(), expected.unwrap()),
+                }
             }
         }
     }

@@ -36,7 +36,7 @@ impl Context {
         }
         let request = self.text(self.log().query);
         let subject = self.subject.get();
-        let (key, token) = subject.map(|(key, token)| (key, token)).unzip();
+        let (key, token) = self.key_and_token();
         if let Some(left_out) = left_out {
             tracing::warn!(
                 outcome = outcome.as_str(),
@@ -98,11 +98,7 @@ impl Drop for AccessRecord {
     fn drop(&mut self) {
         let context = &*self.context;
         let request = context.text(context.log().query);
-        let (key, token) = context
-            .subject
-            .get()
-            .map(|(key, token)| (key, token))
-            .unzip();
+        let (key, token) = context.key_and_token();
         let millis = |span: Duration| (span.as_secs_f64() * 1e6).round() / 1e3;
         tracing::info!(
             outcome = self.outcome.map(Outcome::as_str),

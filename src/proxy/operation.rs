@@ -16,7 +16,7 @@ use super::context::Context;
 use super::headers::OUTCOME;
 use super::idempotency::RequestDigest;
 use super::recorder::{Recorder, kept};
-use super::refusal::{OperationRefusal, Refusal};
+use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::active_requests::Stage;
@@ -26,7 +26,7 @@ use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
 use crate::fencing::outcomes::Answer;
 use crate::fencing::permit::Permit;
 use crate::http1::names::HOST;
-use crate::http1::{RequestHead, Response, ResponseHead, Target};
+use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::Outcome;
 use crate::routing::{CheckedPath, ResourceKey};
 
@@ -40,10 +40,11 @@ const REPLAYED: &str = "idempotency-replayed";
 /// The SHA-256 of a body that was not kept, in the form of RFC 9530.
 const BODY_DIGEST: &str = "x-fencing-body-digest";
 
-/// The operation that a request names.
-pub(super) struct AskedOperation {
+/// The operation that a request names, on a route that remembers outcomes.
+pub(super) struct AskedOperation<'a> {
     pub name: String,
     pub digest: RequestDigest,
+    pub settings: &'a OutcomeSettings,
 }
 
 /// The turn of a request that names an operation.
@@ -67,9 +68,10 @@ impl Proxy {
         &self,
         (context, route): (&Context, &Arc<Route>),
         head: &RequestHead,
-        (asked, settings): (AskedOperation, &OutcomeSettings),
+        asked: AskedOperation<'_>,
         permit: &Permit,
     ) -> Result<Turn, Refusal> {
+        let settings = asked.settings;
         let ends = Instant::now() + context.table().settings.store.timeout.0;
         context.progress.enter(Stage::Store, Some(ends));
         let digest = asked.digest.to_string();
@@ -78,24 +80,22 @@ impl Proxy {
         let unknown = match begun.await? {
             Begun::Own(own) => return Ok(Turn::Send(own)),
             Begun::Known(answer) => return replay(&answer),
-            Begun::Mismatch => return Err(OperationRefusal::Mismatch.into()),
-            Begun::UnderWay => return Err(OperationRefusal::UnderWay.into()),
+            Begun::Mismatch => return Err(Refusal::OperationMismatch),
+            Begun::UnderWay => return Err(Refusal::OperationUnderWay),
             Begun::Unknown(unknown) => unknown,
         };
         let told = match &settings.look_up {
             Some(look_up) => {
-                let looked_up =
-                    self.look_up((context, route), head, look_up, (permit.key(), &asked.name));
+                let (by, name) = ((look_up, settings), (permit.key(), &*asked.name));
                 tokio::select! {
-                    answer = looked_up => answer.map_or_else(
+                    told = self.look_up((context, route), head, by, name) => {
                         // Of the operation that says nothing.
-                        |error| {
+                        told.unwrap_or_else(|error| {
                             let error = error.detail(None, true);
                             tracing::warn!(%error, "a look-up got no answer");
                             Told::Nothing
-                        },
-                        |answer| answer.told(look_up, settings),
-                    ),
+                        })
+                    }
                     () = permit.superseded().cancelled() => {
                         return Err(self.fencing.superseded(permit.key(), permit.token()).into());
                     }
@@ -108,12 +108,12 @@ impl Proxy {
                 replay(&answer)
             }
             // Another request has learned it, or sends it.
-            Told::Done(_) => Err(OperationRefusal::UnderWay.into()),
+            Told::Done(_) => Err(Refusal::OperationUnderWay),
             Told::NotDone => retake(unknown, false).await,
             Told::Nothing if settings.unknown == UnknownOutcome::Forward => {
                 retake(unknown, true).await
             }
-            Told::Nothing => Err(OperationRefusal::Unknown.into()),
+            Told::Nothing => Err(Refusal::OperationUnknown),
         }
     }
 
@@ -122,9 +122,9 @@ impl Proxy {
         &self,
         (context, route): (&Context, &Arc<Route>),
         head: &RequestHead,
-        look_up: &LookUp,
+        (look_up, settings): (&LookUp, &OutcomeSettings),
         (resource, operation): (&ResourceKey, &str),
-    ) -> Result<LookedUp, Refusal> {
+    ) -> Result<Told, Refusal> {
         let target = look_up.get.of(resource.as_str(), operation);
         let target = head.target.at(&target);
         // A name with a slash or of dots alone would make another path of it.
@@ -132,7 +132,7 @@ impl Proxy {
             let path = CheckedPath::parse(target.path());
             path.is_ok_and(|path| path.oddity_not_in(route.settings.allow).is_none())
         };
-        let target = target.filter(is_plain).ok_or(OperationRefusal::Unknown)?;
+        let target = target.filter(is_plain).ok_or(Refusal::OperationUnknown)?;
         let mut fields = kept(&head.fields, &look_up.headers);
         if let Some(host) = target.host(&head.fields) {
             fields.insert(HOST, host);
@@ -150,12 +150,11 @@ impl Proxy {
             let answer = upstream
                 .send(upstream.plain(), exchange.request, true)
                 .await?;
-            let body = Limited::new(answer.body, LOOKED_UP).collect().await;
-            let body = body
-                .map_err(|error| Refusal::unreachable(error.to_string()))?
-                .to_bytes();
-            let head = answer.head;
-            Ok(LookedUp { head, body })
+            let Response { head, body } = answer;
+            let body = Limited::new(body, LOOKED_UP).collect().await;
+            let body = body.map_err(|error| Refusal::unreachable(error.to_string()))?;
+            let body = body.to_bytes();
+            Ok(told(&Response { head, body }, look_up, settings))
         };
         // The answer does not matter if it is not whole: nothing was changed by asking.
         let answered = tokio::time::timeout(timeout, answered).await;
@@ -166,59 +165,43 @@ impl Proxy {
 
 async fn retake(unknown: UnknownAttempt, again: bool) -> Result<Turn, Refusal> {
     let taken = unknown.retake(again).await?;
-    taken
-        .map(Turn::Send)
-        .ok_or_else(|| OperationRefusal::UnderWay.into())
+    taken.map(Turn::Send).ok_or(Refusal::OperationUnderWay)
 }
 
-/// The upstream's answer to a look-up.
-struct LookedUp {
-    head: ResponseHead,
-    body: Bytes,
-}
-
-impl LookedUp {
-    fn told(&self, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
-        let done = match (self.head.status, &look_up.found) {
-            (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
-            (status, _) if !status.is_success() || status == StatusCode::PARTIAL_CONTENT => {
-                return Told::Nothing;
-            }
-            (_, None) => true,
-            (_, Some(pointer)) => {
-                let Ok(document) = serde_json::from_slice::<Value>(&self.body) else {
-                    return Told::Nothing;
-                };
-                document
-                    .pointer(&pointer.0)
-                    .is_some_and(|found| !found.is_null())
-            }
-        };
-        if !done {
-            return Told::NotDone;
+/// What the upstream's answer to a look-up says.
+fn told(answer: &Response<Bytes>, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
+    let done = match (answer.status(), &look_up.found) {
+        (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
+        (status, _) if !status.is_success() || status == StatusCode::PARTIAL_CONTENT => {
+            return Told::Nothing;
         }
-        let mut recorder = Recorder::new(settings, &self.head);
-        recorder.feed(&self.body);
-        Told::Done(recorder.answer())
+        (_, None) => true,
+        (_, Some(pointer)) => match serde_json::from_slice::<Value>(&answer.body) {
+            Ok(document) => !matches!(document.pointer(&pointer.0), None | Some(Value::Null)),
+            Err(_) => return Told::Nothing,
+        },
+    };
+    if !done {
+        return Told::NotDone;
     }
+    let mut recorder = Recorder::new(settings, &answer.head);
+    recorder.feed(&answer.body);
+    Told::Done(recorder.answer())
 }
 
 /// The answer of a document on record.
 fn replay(document: &str) -> Result<Turn, Refusal> {
-    replayed(document).map(Turn::Replay).ok_or_else(|| {
+    let response = replayed(document).ok_or_else(|| {
         tracing::error!("the answer on record to an operation cannot be read");
-        OperationRefusal::Unknown.into()
-    })
+        Refusal::OperationUnknown
+    })?;
+    Ok(Turn::Replay(response))
 }
 
 fn replayed(document: &str) -> Option<Response<ClientBody>> {
     let answer: Answer = serde_json::from_str(document).ok()?;
-    let body = answer
-        .body
-        .as_ref()
-        .map(|body| BASE64_STANDARD.decode(body))
-        .transpose()
-        .ok()?;
+    let body = answer.body.map(|body| BASE64_STANDARD.decode(body));
+    let body = body.transpose().ok()?;
     let is_kept = body.is_some();
     let status = StatusCode::from_u16(answer.status).ok()?;
     let mut response = Response::new(status, full(body.unwrap_or_default()));

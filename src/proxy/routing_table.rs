@@ -2,7 +2,7 @@
 //! reload.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use super::notes::Notes;
 use super::refusal::{AnswerStyle, Refusal};
@@ -19,8 +19,6 @@ pub(crate) struct Route {
     pub metrics: Arc<RouteMetrics>,
     /// The key is made of the host, so an upstream must find no other one.
     pub host_in_key: bool,
-    /// That a request went upstream without an idempotency key has been logged.
-    pub keyless_said: Once,
 }
 
 impl Route {
@@ -110,7 +108,6 @@ impl RoutingTable {
                     settings: route.clone(),
                     host_in_key,
                     metrics: Arc::clone(series),
-                    keyless_said: Once::new(),
                 })
             })
             .collect();

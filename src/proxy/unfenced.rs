@@ -28,7 +28,7 @@ use crate::metrics::Outcome;
 use crate::upstream::is_uploading;
 
 impl Proxy {
-    /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
+    /// Passes a request that is not judged. `upgrade`: its tunnel may be opened. `outcome`: to count.
     pub(super) async fn unfenced(
         &self,
         context: &Arc<Context>,
@@ -36,6 +36,7 @@ impl Proxy {
         upgrade: bool,
         head: RequestHead,
         body: Received,
+        outcome: Outcome,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(&context.client)?;
         let settings = match route {
@@ -47,7 +48,7 @@ impl Proxy {
         let passed = self.pass(context, route, upgrade, head, upload, permit);
         Ok(Forwarded {
             response: passed.await?,
-            outcome: Some(Outcome::Unfenced),
+            outcome: Some(outcome),
         })
     }
 
@@ -102,47 +103,35 @@ impl Proxy {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {
                 let _permit = permit;
-                watch.end(tunnel.await);
+                if tunnel.await {
+                    watch.whole();
+                }
             });
             return Ok(answer);
         }
         let Response { mut head, body } = response;
         let rules = headers::response_for_client(&mut head.fields, head.version, self.via);
-        let reply = Reply::new(body, rules, Conclusion::default());
-        let mut body = pass_back(reply, watch, context).await?;
+        let (length, uploads) = (body.size_hint().exact(), is_uploading(&body));
+        let mut reply = Reply::new(body, rules, Conclusion::default(), watch);
+        let source = if let Some(content) = reply.at_once().await? {
+            ReplySource::Whole(content)
+        } else if uploads {
+            // In a task of its own, which goes on with the upload: the client may send all before it
+            // reads. The task ends with the response, or when the client leaves.
+            let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());
+            tokio::spawn(async move {
+                let left = client.left();
+                let superseded = CancellationToken::new();
+                if let Ok(last) = reply.relay(&mut client, &superseded, left).await {
+                    client.finish(last);
+                }
+            });
+            ReplySource::Relayed(frames)
+        } else {
+            ReplySource::Passed(Box::new(reply))
+        };
+        let mut body = ClientBody::new(source, length);
         body.keep(permit);
         Ok(Response { head, body })
     }
-}
-
-/// The body of an answer, as the client gets it.
-async fn pass_back(
-    mut reply: Reply,
-    watch: ResponseWatch,
-    context: &Context,
-) -> Result<ClientBody, Refusal> {
-    let (length, uploads) = (reply.body.size_hint().exact(), is_uploading(&reply.body));
-    if let Some(content) = reply.at_once().await? {
-        watch.end(true);
-        return Ok(ClientBody::new(ReplySource::Whole(content), length));
-    }
-    if !uploads {
-        return Ok(ClientBody::new(
-            ReplySource::Passed(Box::new((reply, Some(watch)))),
-            length,
-        ));
-    }
-    // In a task of its own, which goes on with the upload: the client may send all before it reads.
-    // The task ends with the response, or when the client leaves.
-    let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());
-    tokio::spawn(async move {
-        let left = client.left();
-        let superseded = CancellationToken::new();
-        let read = reply.relay(&mut client, &superseded, left).await;
-        watch.end(read.is_ok());
-        if let Ok(last) = read {
-            client.finish(last);
-        }
-    });
-    Ok(ClientBody::new(ReplySource::Relayed(frames), length))
 }

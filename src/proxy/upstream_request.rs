@@ -9,7 +9,7 @@ use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
 use super::headers::{self, ForUpstream, http2};
-use super::idempotency::{self, Choice, IdempotencyError, LONGEST_OPERATION, RequestDigest};
+use super::idempotency::{self, RequestDigest};
 use super::limits::InFlightPermit;
 use super::operation::AskedOperation;
 use super::refusal::Refusal;
@@ -47,13 +47,13 @@ impl Proxy {
         mut head: RequestHead,
         body: RequestBody,
         fenced: Option<(&ResourceKey, Token)>,
-        idempotency: Option<&(&str, Choice)>,
+        idempotency: Option<(&str, Option<&str>)>,
     ) -> Box<Exchange> {
         let (upstream, client) = (&context.snapshot.upstream, &context.client);
         let host = head.target.host(&head.fields);
         let added = ForUpstream {
             fenced: fenced.map(|(key, token)| (token, key)),
-            idempotency: idempotency.map(|(name, choice)| (*name, choice)),
+            idempotency,
             client: client.forwarded.as_deref(),
             identity: client.identity.as_deref(),
             scheme: if client.tls.is_some() {
@@ -107,7 +107,8 @@ impl Proxy {
         permit: &InFlightPermit,
     ) -> Result<(RequestBody, Names<'a>), Refusal> {
         let settings = &fenced.route.settings;
-        let (idempotency, remembers) = (settings.idempotency(), settings.outcome.is_some());
+        let (idempotency, outcome) = (settings.idempotency(), settings.outcome.as_ref());
+        let remembers = outcome.is_some();
         if !fenced.unsafe_method || idempotency.is_none() && !remembers {
             return Ok((upload, (None, None)));
         }
@@ -124,7 +125,6 @@ impl Proxy {
             && !keeps
         {
             let (method, targets) = (head.method.clone(), destination::targets(head));
-            let targets = targets.into_owned();
             let digest_of = move |upload: &RequestBody| {
                 let pieces = upload.pieces();
                 Some(RequestDigest::of(method.as_str(), &targets, length, pieces))
@@ -133,50 +133,57 @@ impl Proxy {
             (upload, digest) = self.long_bodies.work(upload, kept, digest_of).await;
         }
         let token = (!remembers).then_some(fenced.token);
-        let choice = match idempotency {
-            None => None,
-            Some(block) if keeps => Some((block.header.0.as_str(), Choice::KeepClients)),
-            Some(block) => {
+        let own = match idempotency {
+            Some(block) if !keeps => {
                 let made = idempotency::key(block, key, token, operation, digest.as_ref())?;
                 if made.is_none() {
-                    keyless(&fenced.route);
+                    fenced.route.metrics.keyless.inc();
                 }
-                Some((&*block.header.0, made.map_or(Choice::Nothing, Choice::Send)))
+                Some((&*block.header.0, made))
             }
+            _ => None,
         };
-        let asked = match operation.filter(|_| remembers) {
+        let asked = match operation.zip(outcome) {
             None => None,
-            Some(name) => Some(AskedOperation {
+            Some((name, settings)) => Some(AskedOperation {
                 name: name.to_owned(),
-                digest: digest.ok_or(IdempotencyError::NoDigest)?,
+                digest: digest.ok_or_else(|| Refusal::TooLarge(NO_DIGEST.to_owned()))?,
+                settings,
             }),
         };
-        Ok((upload, (choice, asked)))
+        Ok((upload, (own, asked)))
     }
 }
 
-/// The idempotency header of a request, and its operation if the outcome of that is remembered.
-pub(super) type Names<'a> = (Option<(&'a str, Choice)>, Option<AskedOperation>);
+/// The idempotency header of a request and the key for it ([`ForUpstream::idempotency`]), and the
+/// request's operation if the outcome of that is remembered.
+pub(super) type Names<'a> = (
+    Option<(&'a str, Option<String>)>,
+    Option<AskedOperation<'a>>,
+);
 
-/// The name of an operation whose outcome is to be remembered.
+/// The longest name of an operation that is remembered.
+const LONGEST_OPERATION: usize = 255;
+
+/// The reason where the body was too long to be digested.
+const NO_DIGEST: &str = "this route remembers outcomes, and the body is too long to be compared \
+                         (body.buffer); send a shorter one";
+
+/// The name of an operation whose outcome is to be remembered. The trailers of gRPC cannot be.
 fn remembered(head: &RequestHead) -> Result<&str, Refusal> {
     if headers::is_grpc(&head.fields) {
-        return Err(IdempotencyError::Grpc.into());
+        return Err(Refusal::ambiguous(
+            "this route remembers outcomes (outcome), which cannot be done for gRPC; use another \
+             route",
+        ));
     }
     let name = headers::text(&head.fields, headers::OPERATION)?;
     let fits =
         |name: &&str| !name.is_empty() && name.len() <= LONGEST_OPERATION && !name.contains('\0');
-    Ok(name.filter(fits).ok_or(IdempotencyError::NoOperation)?)
-}
-
-/// Counted each time, logged once per route.
-fn keyless(route: &Route) {
-    route.metrics.keyless.inc();
-    route.keyless_said.call_once(|| {
-        tracing::warn!(
-            route = route.settings.label(),
-            "a request went upstream without an idempotency key: its body is longer than \
-             body.buffer and it names no X-Fencing-Operation; further ones are only counted"
-        );
-    });
+    name.filter(fits).ok_or_else(|| {
+        Refusal::Ambiguous(format!(
+            "this route remembers outcomes (outcome): name the operation in X-Fencing-Operation \
+             with at most {LONGEST_OPERATION} bytes, the same for every holder"
+        ))
+    })
 }

@@ -122,9 +122,9 @@ impl KeyTemplate {
 
     /// The paths of its JSON parts, from the left.
     #[must_use]
-    pub fn json_paths(&self) -> Vec<Vec<String>> {
+    pub fn json_paths(&self) -> Vec<&[String]> {
         let paths = self.parts().filter_map(|source| match source {
-            Source::Json(path) => Some(path.clone()),
+            Source::Json(path) => Some(&path[..]),
             _ => None,
         });
         paths.collect()

@@ -82,7 +82,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
                     let body = Received::Http2(request.into_body());
                     proxy.handle(head, body, &peer).await
                 }
-                Err(error) => proxy.refuse_http2(error, &request, &peer),
+                Err(error) => proxy.refuse(error, Some(&http2::unchecked(&request)), &peer),
             };
             stream.answered = true;
             let response = response.map(|body| WatchedBody {

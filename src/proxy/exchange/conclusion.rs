@@ -82,8 +82,6 @@ pub(crate) struct Conclusion {
 #[derive(Debug)]
 struct GrpcTrailers {
     unknown: Arc<[u16]>,
-    /// The head had a status.
-    in_head: bool,
     doubt: Option<Doubt>,
 }
 
@@ -94,11 +92,10 @@ impl Conclusion {
         // A call that fails without a gRPC status is judged by its HTTP status.
         let is_grpc =
             asked.grpc && status.is_success() || status == StatusCode::OK && is_grpc(fields);
-        let in_head = fields.contains(GRPC_STATUS);
         let trailers = (is_grpc && !unknown.grpc.is_empty()).then(|| GrpcTrailers {
             unknown: Arc::clone(&unknown.grpc),
-            in_head,
-            doubt: (!in_head).then_some(Doubt::NoGrpcStatus),
+            // The status is to come, unless the head has it.
+            doubt: (!fields.contains(GRPC_STATUS)).then_some(Doubt::NoGrpcStatus),
         });
         let head = asked.doubt(unknown, response);
         Self { head, trailers }
@@ -113,7 +110,7 @@ impl Conclusion {
     /// The trailers have come, and none of them is removed yet.
     pub(super) fn read(&mut self, trailers: &HeaderMap) {
         if let Some(grpc) = &mut self.trailers
-            && (!grpc.in_head || trailers.contains_key(GRPC_STATUS))
+            && trailers.contains_key(GRPC_STATUS)
         {
             let lines = trailers.get_all(GRPC_STATUS).iter();
             grpc.doubt = grpc_doubt(&grpc.unknown, lines.map(HeaderValue::as_bytes));

@@ -18,10 +18,10 @@
 //! the drop of the connection resets it, so that nothing more of the request arrives and the outcome
 //! settles from then on.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use futures_util::FutureExt as _;
 use http::StatusCode;
 use http_body::Body as _;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use super::conclusion::{Asked, Conclusion, Doubt};
 use super::reply::{ClientSender, Reply, ResponseWatch};
-use super::{Outlives, SpawnOnDrop};
+use super::{Answered, SpawnOnDrop};
 use crate::active_requests::Stage;
 use crate::body::UploadProgress;
 use crate::config::Status;
@@ -67,18 +67,9 @@ pub(in crate::proxy) async fn forward(
             return Err(unanswered(exchange.span, refusal));
         }
     };
-    // Dropped behind the spawn below: a stop waits for the exchange without a gap.
-    let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms, held), tasks);
-    match (&mut followed).await {
-        Some(Ok(answered)) => {
-            if let Some(rest) = answered.rest {
-                tasks.spawn(rest);
-            }
-            Ok(answered.forwarded)
-        }
-        Some(Err(unanswered)) => Err(unanswered.refusal),
-        None => Err(Refusal::Broken("the exchange was aborted".into())),
-    }
+    let followed = Box::pin(follow(permit, reserved, exchange, terms, held));
+    let answered = SpawnOnDrop::new(followed, tasks).await;
+    answered.unwrap_or_else(|| Err(Refusal::Broken("the exchange was aborted".into())))
 }
 
 /// Follows an exchange from its first step to the head of its answer, and further if that came
@@ -89,15 +80,14 @@ async fn follow(
     exchange: Box<Exchange>,
     mut terms: FenceTerms,
     held: (InFlightPermit, Listed),
-) -> Result<Answered, Unanswered> {
+) -> Answered {
     if let Some(name) = &terms.spend {
         let ends = Instant::now() + terms.context.table().settings.store.timeout.0;
         terms.context.progress.enter(Stage::Store, Some(ends));
         if let Err(refusal) = spend(&permit, name).await {
             terms.give_back().await;
             drop(permit);
-            let refusal = unanswered(exchange.span, refusal);
-            return Err(Unanswered { refusal, terms });
+            return (Err(unanswered(exchange.span, refusal)), None);
         }
     }
     if let Some(attempt) = &mut terms.attempt {
@@ -130,11 +120,12 @@ async fn follow(
         Ok(response) => response,
         Err((refusal, without_effect)) => {
             let refusal = unanswered(exchange.span, refusal);
-            return Err(if without_effect {
-                open.without_effect(refusal).await
+            let answer = if without_effect {
+                Err(open.without_effect(refusal).await)
             } else {
-                open.broken(refusal)
-            });
+                Ok(open.broken(&refusal))
+            };
+            return (answer, None);
         }
     };
     let (status, terms) = (response.status(), &open.terms);
@@ -144,7 +135,7 @@ async fn follow(
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);
         let cause = "the upstream switched protocols unasked";
-        return Err(open.broken(Refusal::Broken(cause.into())));
+        return (Ok(open.broken(&Refusal::Broken(cause.into()))), None);
     }
     hand_on(open, response, watch).await
 }
@@ -196,25 +187,6 @@ async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl Outlives for Result<Answered, Unanswered> {
-    async fn finish(self) {
-        match self {
-            Ok(Answered { forwarded, rest }) => {
-                // First: what reads the rest must see that its client has left.
-                drop(forwarded);
-                if let Some(rest) = rest {
-                    rest.await;
-                }
-            }
-            // Its client is not there to get the refusal: an unknown outcome is reported here.
-            Err(Unanswered { refusal, terms }) if refusal.outcome() == Outcome::OutcomeUnknown => {
-                terms.ended(None, Some(&refusal));
-            }
-            Err(_) => {}
-        }
-    }
-}
-
 /// The terms of a fenced exchange.
 pub(in crate::proxy) struct FenceTerms {
     pub context: Arc<Context>,
@@ -233,16 +205,14 @@ pub(in crate::proxy) struct FenceTerms {
 }
 
 impl FenceTerms {
-    /// An exchange has ended that was answered, or whose unknown outcome its client was not there to
-    /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
-    /// answer.
-    fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
+    /// An exchange has ended: counts the request, and logs the reason if the outcome is `unknown`.
+    /// `status`: of the answer.
+    fn ended(&self, status: StatusCode, unknown: Option<&Refusal>) {
         let (metrics, label) = (&self.route.metrics, self.route.settings.label());
         let Some(refusal) = unknown else {
             return metrics.request(self.outcome);
         };
         metrics.request(refusal.outcome());
-        let status = status.unwrap_or_else(|| refusal.status(self.context.style()));
         self.context.note(label, refusal, Some(status));
     }
 
@@ -260,12 +230,6 @@ struct OpenExchange {
     sending: Sending,
     /// Counts the exchange as in flight, keeps the in-flight permit of its request, and lists it.
     counted: (InFlightGuard, (InFlightPermit, Listed)),
-    terms: FenceTerms,
-}
-
-/// An exchange that got no answer.
-struct Unanswered {
-    refusal: Refusal,
     terms: FenceTerms,
 }
 
@@ -288,15 +252,19 @@ impl OpenExchange {
     }
 
     /// Ends the permit of an exchange whose answer cannot be handed on, as an unknown outcome.
-    fn broken(self, refusal: Refusal) -> Unanswered {
+    /// Returns the answer in its place.
+    fn broken(self, refusal: &Refusal) -> Forwarded {
         drop(self.sending);
-        let terms = self.terms;
-        Unanswered { refusal, terms }
+        drop(self.counted);
+        let response = self.terms.context.refuse(refusal);
+        self.terms.ended(response.status(), Some(refusal));
+        let outcome = Some(refusal.outcome());
+        Forwarded { response, outcome }
     }
 
     /// Ends the permit of a request that was not sent, or that the upstream has not processed. Its
     /// token can be used again.
-    async fn without_effect(mut self, mut refusal: Refusal) -> Unanswered {
+    async fn without_effect(mut self, mut refusal: Refusal) -> Refusal {
         let (key, token) = (self.sending.key().clone(), self.sending.token());
         let fencing = Arc::clone(self.sending.fencing());
         // Under the permit, so that the next one's request finds the operation free.
@@ -307,39 +275,23 @@ impl OpenExchange {
         {
             *spent = !fencing.give_back(&key, token, name).await;
         }
-        let terms = self.terms;
-        Unanswered { refusal, terms }
+        refusal
     }
 }
 
-/// The rest of an exchange, once its answer has been handed on.
-type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The answer of the upstream.
-struct Answered {
-    /// Its outcome may be unknown though the response comes whole.
-    forwarded: Forwarded,
-    /// `None`: the exchange is over.
-    rest: Option<Rest>,
-}
-
-/// Hands an answer on, and ends the permit if the answer came whole with its head.
-///
-/// # Errors
-///
-/// It broke off before the client got anything.
+/// Hands an answer on, and ends the permit if the answer came whole with its head, or broke off
+/// before the client got anything.
 async fn hand_on(
     open: OpenExchange,
     response: Response<ResponseBody>,
     watch: ResponseWatch,
-) -> Result<Answered, Unanswered> {
+) -> Answered {
     let Response { mut head, body } = response;
-    let unknown = &open.terms.route.settings.unknown;
+    let (unknown, known) = (&open.terms.route.settings.unknown, open.terms.outcome);
     let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
-    let (mut doubt, mut outcome) = (conclusion.head, open.terms.outcome);
     let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
-    let mut reply = Reply::new(body, rules, conclusion);
+    let mut reply = Reply::new(body, rules, conclusion, watch);
     if let Some(settings) = &open.terms.route.settings.outcome
         && open.terms.attempt.is_some()
     {
@@ -350,41 +302,34 @@ async fn hand_on(
         status: head.status,
         open,
     };
-    let content = match relay.reply.at_once().await {
-        Ok(content) => content,
+    let (source, doubt, rest) = match relay.reply.at_once().await {
         Err(refusal) => {
             drop(relay.reply);
-            return Err(relay.open.broken(refusal));
+            return (Ok(relay.open.broken(&refusal)), None);
+        }
+        Ok(Some(content)) => {
+            let (doubt, rest) = match poll_taken(&mut relay.reply.body) {
+                Poll::Ready(taken) => (relay.conclude(taken).await, None),
+                Poll::Pending => (
+                    relay.reply.conclusion.doubt(),
+                    Some(relay.until_taken().boxed()),
+                ),
+            };
+            (ReplySource::Whole(content), doubt, rest)
+        }
+        Ok(None) => {
+            let request = &relay.open.terms.context;
+            request.progress.enter(Stage::Response, None);
+            let (client, frames) = ClientSender::new(request.snapshot.memory.share());
+            let doubt = relay.reply.conclusion.head;
+            let rest = Some(relay.follow(client).boxed());
+            (ReplySource::Relayed(frames), doubt, rest)
         }
     };
-    let (body, rest) = if let Some(content) = content {
-        watch.end(true);
-        doubt = relay.reply.conclusion.doubt();
-        let rest = match poll_taken(&mut relay.reply.body) {
-            Poll::Ready(taken) => {
-                doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
-                relay.conclude(taken).await;
-                None
-            }
-            Poll::Pending => Some(Box::pin(relay.until_taken()) as Rest),
-        };
-        (ClientBody::new(ReplySource::Whole(content), length), rest)
-    } else {
-        let request = &relay.open.terms.context;
-        request.progress.enter(Stage::Response, None);
-        let (client, frames) = ClientSender::new(request.snapshot.memory.share());
-        let rest = Box::pin(relay.follow(client, watch)) as Rest;
-        (
-            ClientBody::new(ReplySource::Relayed(frames), length),
-            Some(rest),
-        )
-    };
-    if doubt.is_some() {
-        outcome = Outcome::OutcomeUnknown;
-    }
-    let (response, outcome) = (Response { head, body }, Some(outcome));
-    let forwarded = Forwarded { response, outcome };
-    Ok(Answered { forwarded, rest })
+    let outcome = Some(doubt.map_or(known, |_| Outcome::OutcomeUnknown));
+    let body = ClientBody::new(source, length);
+    let response = Response { head, body };
+    (Ok(Forwarded { response, outcome }), rest)
 }
 
 /// An answer that is being read, and its exchange.
@@ -396,8 +341,9 @@ struct Relay {
 }
 
 impl Relay {
-    /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
-    async fn conclude(mut self, taken: bool) {
+    /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent. Returns
+    /// why the outcome is unknown, if it is.
+    async fn conclude(mut self, taken: bool) -> Option<Doubt> {
         let doubt = self.reply.conclusion.doubt();
         let doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
         if doubt.is_none() {
@@ -405,6 +351,7 @@ impl Relay {
         }
         let unknown = doubt.map(|doubt| Refusal::Broken(doubt.to_string()));
         self.end(unknown.as_ref());
+        doubt
     }
 
     /// Records the outcome of the operation, where that is remembered. The permit is still held, so that
@@ -437,15 +384,14 @@ impl Relay {
             Some(_) => drop(sending),
         }
         drop(counted);
-        terms.ended(Some(self.status), unknown);
+        terms.ended(self.status, unknown);
     }
 
     /// Relays the answer to its end, and ends the permit. The client sees the end when the permit is
     /// free, or at once if the upstream has yet to take what was sent.
-    async fn follow(mut self, mut client: ClientSender, watch: ResponseWatch) {
+    async fn follow(mut self, mut client: ClientSender) {
         let (superseded, cut) = (self.open.sending.superseded(), self.open.cut());
         let read = self.reply.relay(&mut client, superseded, cut).await;
-        watch.end(read.is_ok());
         match read.map(|last| (last, poll_taken(&mut self.reply.body))) {
             Err(refusal) => self.end(Some(&refusal)),
             Ok((last, Poll::Ready(taken))) => {

@@ -12,66 +12,79 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) use self::conclusion::{Asked, Conclusion};
 pub(super) use self::fenced::FenceTerms;
+use super::answer::Forwarded;
+use super::refusal::Refusal;
 
-/// The result of an exchange.
-pub(super) trait Outlives: Send {
-    /// Finishes the exchange without its client.
-    fn finish(self) -> impl Future<Output = ()> + Send;
-}
+/// The answer to a request, and the rest of its exchange. `None`: the exchange is over.
+pub(super) type Answered = (Result<Forwarded, Refusal>, Option<BoxFuture<'static, ()>>);
 
-/// Runs an exchange in its caller's task. Dropped before the exchange's result, it spawns the rest.
+/// Runs an exchange up to its answer in its caller's task, and the rest in a spawned one. Dropped
+/// before the answer, it spawns the whole exchange, which then runs without its client.
 ///
-/// If no runtime is left that could run the rest, the rest is dropped. The same happens if the
+/// If no runtime is left that could run a task, the exchange is dropped. The same happens if the
 /// runtime ends with the task in it. An exchange that has begun then counts as an unknown outcome.
-pub(super) struct SpawnOnDrop<'a, F: Future<Output: Outlives> + Send + 'static> {
-    /// `None`: it is over.
-    exchange: Option<Pin<Box<F>>>,
+pub(super) struct SpawnOnDrop<'a> {
+    /// `None`: it has been answered.
+    exchange: Option<BoxFuture<'static, Answered>>,
     tasks: &'a TaskTracker,
     /// Makes a stop wait for the exchange, in either task.
     _counted: TaskTrackerToken,
 }
 
-impl<'a, F: Future<Output: Outlives> + Send + 'static> SpawnOnDrop<'a, F> {
-    pub(super) fn new(exchange: F, tasks: &'a TaskTracker) -> Self {
+impl<'a> SpawnOnDrop<'a> {
+    pub(super) fn new(exchange: BoxFuture<'static, Answered>, tasks: &'a TaskTracker) -> Self {
         Self {
-            exchange: Some(Box::pin(exchange)),
+            exchange: Some(exchange),
             tasks,
             _counted: tasks.token(),
         }
     }
 }
 
-impl<F: Future<Output: Outlives> + Send + 'static> Future for SpawnOnDrop<'_, F> {
+impl Future for SpawnOnDrop<'_> {
     /// `None`: it panicked. A panic ends it as it ends a task: all that it held is dropped.
-    type Output = Option<F::Output>;
+    type Output = Option<Result<Forwarded, Refusal>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(exchange) = &mut self.exchange else {
             return Poll::Ready(None);
         };
         let polled = catch_unwind(AssertUnwindSafe(|| exchange.as_mut().poll(cx)));
-        let over = match polled {
+        let answer = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(result)) => Some(result),
+            Ok(Poll::Ready((answer, rest))) => {
+                if let Some(rest) = rest {
+                    self.tasks.spawn(rest);
+                }
+                Some(answer)
+            }
             Err(_) => None,
         };
         self.exchange = None;
-        Poll::Ready(over)
+        Poll::Ready(answer)
     }
 }
 
-impl<F: Future<Output: Outlives> + Send + 'static> Drop for SpawnOnDrop<'_, F> {
+impl Drop for SpawnOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(exchange) = self.exchange.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let rest = async move { exchange.await.finish().await };
-            self.tasks.spawn_on(rest, &runtime);
+            let whole = async move {
+                let (answer, rest) = exchange.await;
+                // First: what reads the rest must see that its client has left.
+                drop(answer);
+                if let Some(rest) = rest {
+                    rest.await;
+                }
+            };
+            self.tasks.spawn_on(whole, &runtime);
         }
     }
 }
@@ -86,19 +99,16 @@ mod tests {
 
     use super::*;
 
-    impl Outlives for () {
-        async fn finish(self) {}
-    }
-
     /// An exchange that waits for the bell, and what it holds meanwhile.
-    fn waiting() -> (impl Future<Output = ()> + Send, Arc<Notify>, Arc<()>) {
+    fn waiting() -> (BoxFuture<'static, Answered>, Arc<Notify>, Arc<()>) {
         let (bell, held) = (Arc::new(Notify::new()), Arc::new(()));
         let (rung, kept) = (Arc::clone(&bell), Arc::clone(&held));
         let exchange = async move {
             rung.notified().await;
             drop(kept);
+            (Err(Refusal::NoRoute), None)
         };
-        (exchange, bell, held)
+        (Box::pin(exchange), bell, held)
     }
 
     #[tokio::test]
@@ -129,14 +139,13 @@ mod tests {
             let tasks = TaskTracker::new();
             let held = Arc::new(());
             let kept = Arc::clone(&held);
-            let mut own = SpawnOnDrop::new(
-                async move {
-                    tokio::task::yield_now().await;
-                    assert!(!panics, "as it should");
-                    drop(kept);
-                },
-                &tasks,
-            );
+            let exchange = async move {
+                tokio::task::yield_now().await;
+                assert!(!panics, "as it should");
+                drop(kept);
+                (Err(Refusal::NoRoute), None)
+            };
+            let mut own = SpawnOnDrop::new(Box::pin(exchange), &tasks);
             assert_eq!((&mut own).await.is_none(), panics);
             assert_eq!(Arc::strong_count(&held), 1, "all that it held is dropped");
             drop(own);

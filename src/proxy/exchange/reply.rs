@@ -33,7 +33,7 @@ const WINDOW: usize = 2;
 /// The most frames that are kept for a client that has stalled.
 const CAPACITY: usize = 1024;
 
-/// A response of the upstream that has begun. Dropped without [`Self::end`], it was incomplete.
+/// A response of the upstream that has begun. Dropped without [`Self::whole`], it was incomplete.
 #[must_use = "the response ends where this is dropped"]
 #[derive(Debug)]
 pub(crate) struct ResponseWatch {
@@ -60,9 +60,9 @@ impl ResponseWatch {
         }
     }
 
-    /// The response has ended, whole or not.
-    pub(crate) fn end(mut self, whole: bool) {
-        if whole && let Some(span) = &mut self.span {
+    /// The response has ended whole.
+    pub(crate) fn whole(mut self) {
+        if let Some(span) = &mut self.span {
             span.whole();
         }
     }
@@ -77,6 +77,8 @@ pub(in crate::proxy) struct Reply {
     pub conclusion: Conclusion,
     /// Keeps the parts of the answer that are to be remembered.
     pub recorder: Option<Box<Recorder>>,
+    /// `None`: the answer is whole.
+    watch: Option<ResponseWatch>,
 }
 
 impl Reply {
@@ -84,6 +86,7 @@ impl Reply {
         body: ResponseBody,
         rules: TrailerRules,
         conclusion: Conclusion,
+        watch: ResponseWatch,
     ) -> Self {
         Self {
             body,
@@ -91,6 +94,7 @@ impl Reply {
             rules,
             conclusion,
             recorder: None,
+            watch: Some(watch),
         }
     }
 
@@ -131,6 +135,12 @@ impl Reply {
             && let Some(data) = frame.data_ref()
         {
             recorder.feed(data);
+        }
+        let goes_on = |frame: &Result<_, _>| frame.is_err() || !self.body.is_end_stream();
+        if !frame.as_ref().is_some_and(goes_on)
+            && let Some(watch) = self.watch.take()
+        {
+            watch.whole();
         }
         Poll::Ready(frame)
     }

@@ -19,7 +19,6 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 pub use self::fields::{FieldError, is_grpc, json, method_overrides, path_override, single, text};
 use self::fields::{is_fencing, is_hop_by_hop, is_of_connection, is_one_of, never_a_trailer};
-use super::idempotency::Choice;
 use crate::http1::Fields;
 use crate::http1::head::same_name;
 use crate::http1::names::{CONNECTION, EXPECT, FORWARDED, TE, TRAILER, VIA};
@@ -81,8 +80,9 @@ pub fn strip_identity(fields: &mut Fields) {
 pub struct ForUpstream<'a> {
     /// `None` where the request passes unfenced.
     pub fenced: Option<(Token, &'a ResourceKey)>,
-    /// `None` if the route sends no keys: the client's own stays.
-    pub idempotency: Option<(&'a str, &'a Choice)>,
+    /// The header of idempotency keys, and the one that is sent in place of the client's, if any.
+    /// `None`: the client's own stays, in any spelling of the name.
+    pub idempotency: Option<(&'a str, Option<&'a str>)>,
     /// The client's address; `None` on a Unix socket.
     pub client: Option<&'a str>,
     /// Its identity by its certificate.
@@ -125,10 +125,7 @@ pub fn takes_trailers(fields: &Fields) -> bool {
 pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
     let wants_trailers = add.http2 && takes_trailers(fields);
     let named = connection_named(fields);
-    let replaced = match add.idempotency {
-        None | Some((_, Choice::KeepClients)) => None,
-        Some((name, Choice::Nothing | Choice::Send(_))) => Some(name),
-    };
+    let replaced = add.idempotency.map(|(name, _)| name);
     // Ours in any spelling, but for the lines that are kept or joined.
     let ours = [
         (FORWARDED_FOR, true),
@@ -156,7 +153,7 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
         fields.append(TOKEN, token.to_string());
         fields.append(RESOURCE, &*resource_value(resource));
     }
-    if let Some((name, Choice::Send(value))) = add.idempotency {
+    if let Some((name, Some(value))) = add.idempotency {
         fields.append(name, value);
     }
     if let Some(client) = add.client {

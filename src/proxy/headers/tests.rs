@@ -301,12 +301,11 @@ fn a_fenced_request() {
         ("tracestate", "a=b"),
         ("tracestate", "c=d"),
     ]);
-    let choice = Choice::Send("ours".to_owned());
     request_for_upstream(
         &mut headers,
         ForUpstream {
             fenced: Some((Token::new(42).unwrap(), &resource)),
-            idempotency: Some((name, &choice)),
+            idempotency: Some((name, Some("ours"))),
             ..add()
         },
     );
@@ -498,20 +497,12 @@ fn te_goes_to_http2_only_and_only_for_trailers() {
 fn whose_idempotency_key_goes() {
     let name = "idempotency-key";
     let both = [("idempotency-key", "a"), ("idempotency_key", "b")];
-    for (choice, expected) in [
+    for (idempotency, expected) in [
         (None, vec!["idempotency-key: a", "idempotency_key: b"]),
-        (
-            Some(Choice::KeepClients),
-            vec!["idempotency-key: a", "idempotency_key: b"],
-        ),
-        (Some(Choice::Nothing), vec![]),
-        (
-            Some(Choice::Send("c".to_owned())),
-            vec!["idempotency-key: c"],
-        ),
+        (Some((name, None)), vec![]),
+        (Some((name, Some("c"))), vec!["idempotency-key: c"]),
     ] {
         let mut headers = map(&both);
-        let idempotency = choice.as_ref().map(|choice| (name, choice));
         request_for_upstream(
             &mut headers,
             ForUpstream {

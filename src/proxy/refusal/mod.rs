@@ -11,8 +11,7 @@ use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
 use crate::metrics::Limit;
 use crate::proxy::headers::FieldError;
-use crate::proxy::idempotency::IdempotencyError;
-use crate::routing::{Ambiguity, ResourceKey, Token};
+use crate::routing::{ResourceKey, Token};
 use crate::upstream::SendError;
 
 /// Why a request was not forwarded, or what broke when it was.
@@ -45,8 +44,12 @@ pub enum Refusal {
     Unauthorized,
     UpgradeRefused,
     Overloaded(Limit),
-    /// Nothing was forwarded, because of the operation's record.
-    Operation(OperationRefusal),
+    /// Another request carries the operation out.
+    OperationUnderWay,
+    /// The operation was sent, and its outcome is unknown.
+    OperationUnknown,
+    /// The operation's name was used for another request.
+    OperationMismatch,
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
         cause: String,
@@ -85,37 +88,6 @@ impl From<FieldError> for Refusal {
     }
 }
 
-impl From<Ambiguity> for Refusal {
-    fn from(ambiguity: Ambiguity) -> Self {
-        Self::ambiguous(ambiguity)
-    }
-}
-
-/// The reason why an operation cannot be sent now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperationRefusal {
-    UnderWay,
-    Unknown,
-    Mismatch,
-}
-
-impl From<OperationRefusal> for Refusal {
-    fn from(refusal: OperationRefusal) -> Self {
-        Self::Operation(refusal)
-    }
-}
-
-impl From<IdempotencyError> for Refusal {
-    fn from(error: IdempotencyError) -> Self {
-        match error {
-            IdempotencyError::NoKey | IdempotencyError::NoDigest => {
-                Self::TooLarge(error.to_string())
-            }
-            _ => Self::ambiguous(error),
-        }
-    }
-}
-
 impl From<MessageError> for Refusal {
     fn from(error: MessageError) -> Self {
         let what = format!("The request: {error}.");
@@ -140,10 +112,8 @@ impl From<UploadError> for Refusal {
             UploadError::Broken(broken) if let Some(malformed) = malformed(&*broken) => {
                 malformed.into()
             }
-            UploadError::TooSlow(_)
-            | UploadError::Paused(_)
-            | UploadError::Broken(_)
-            | UploadError::Cut => Self::ClientGone(error.to_string()),
+            // Too slow, or broken off.
+            error => Self::ClientGone(error.to_string()),
         }
     }
 }
@@ -210,101 +180,54 @@ impl Refusal {
     /// of it. `causes`: with the cause, for the log.
     pub(crate) fn detail(&self, subject: Option<&Subject>, causes: bool) -> impl fmt::Display {
         fmt::from_fn(move |f| {
-            self.write(f, subject)?;
-            match self {
-                _ if !causes => Ok(()),
-                Self::Broken(cause) | Self::Unreachable { cause, .. } => {
-                    write!(f, " Cause: {cause}")
-                }
-                _ => match self.refused() {
-                    Some(Refused::Unavailable {
-                        why: Undecided::NoAnswer(cause),
-                        ..
-                    }) => {
-                        write!(f, " Cause: {cause}")
-                    }
-                    _ => Ok(()),
-                },
+            self.write_reason(f, subject)?;
+            f.write_str(" ")?;
+            self.write_step(f)?;
+            match self.cause() {
+                Some(cause) if causes => write!(f, " Cause: {cause}"),
+                _ => Ok(()),
             }
         })
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
-        self.write_reason(f, subject)?;
-        f.write_str(" ")?;
-        self.write_step(f)
+    fn cause(&self) -> Option<&dyn fmt::Display> {
+        match self {
+            Self::Broken(cause) | Self::Unreachable { cause, .. } => Some(cause),
+            _ => match self.refused()? {
+                Refused::Unavailable {
+                    why: Undecided::NoAnswer(cause),
+                    ..
+                } => Some(cause),
+                _ => None,
+            },
+        }
     }
 
     /// Writes the reason, and what became of the request.
     fn write_reason(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
-        let text = match self {
-            Self::Fence { refused, spent } => {
-                write_refused(f, refused, subject)?;
-                if *spent { SPENT } else { "" }
-            }
-            Self::TokenRequired => "This route needs a token for this method.",
-            Self::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}."),
+        match self {
+            Self::Fence { refused, .. } => write_refused(f, refused, subject),
+            Self::MalformedToken(why) => write!(f, "X-Fencing-Token: {why}."),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
-            | Self::TargetTooLong(why) => return write!(f, "{}.", why.trim_end_matches('.')),
-            Self::Loop => {
-                "Via names this proxy: the request has passed it before. Nothing was forwarded."
-            }
-            Self::VersionNotSupported => "This proxy does not speak this version of HTTP.",
-            Self::NoRoute => {
-                "No route of this proxy matches the path, and only safe methods pass without a \
-                 route."
-            }
+            | Self::TargetTooLong(why) => write!(f, "{}.", why.trim_end_matches('.')),
             Self::MethodNotAllowed(allowed) if !allowed.is_empty() => {
-                return write!(f, "This route allows {allowed}.");
+                write!(f, "This route allows {allowed}.")
             }
-            Self::MethodNotAllowed(_) => {
-                "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods \
-                 that name other resources in their body or in Link (BIND, LINK and the like, BCOPY \
-                 and the like)."
-            }
-            Self::ClientRefused => {
-                "The client's certificate or address is none of those that this route, or claims, \
-                 are limited to (require_client, claim.require_client, claim.addresses). Nothing \
-                 was forwarded."
-            }
-            Self::Unauthorized => "Claims need a bearer token. Nothing was claimed.",
-            Self::UpgradeRefused => {
-                "The proxy cannot fence what goes through a tunnel, so this route opens none."
-            }
-            Self::Overloaded(limit) => return write_limit(f, *limit),
-            Self::Operation(OperationRefusal::UnderWay) => {
-                "Another request is carrying this operation out. Nothing was forwarded."
-            }
-            Self::Operation(OperationRefusal::Unknown) => {
-                "An earlier request has sent this operation, and nobody knows whether it took effect. \
-                 Nothing was forwarded."
-            }
-            Self::Operation(OperationRefusal::Mismatch) => {
-                "Another request has come under this X-Fencing-Operation: its method, target or body \
-                 was another one. Nothing was forwarded."
-            }
-            Self::Unreachable { spent, .. } => {
-                f.write_str(
-                    "The upstream cannot be reached, or has not processed the request and will not.",
-                )?;
-                if *spent { SPENT } else { "" }
-            }
-            Self::Broken(_) => {
-                f.write_str("The exchange with the upstream did not end whole")?;
-                SENT
-            }
+            Self::Overloaded(limit) => write_limit(f, *limit),
             Self::TooSlow(limit) => {
                 let limit = humantime::format_duration(*limit);
-                write!(f, "No response within {limit}")?;
-                SENT
+                write!(f, "No response within {limit}")
             }
-            Self::ClientGone(why) => {
-                return write!(f, "{why}. The request was not forwarded whole.");
-            }
-        };
-        f.write_str(text)
+            Self::ClientGone(why) => write!(f, "{why}. The request was not forwarded whole."),
+            _ => f.write_str(self.reason()),
+        }?;
+        f.write_str(match self {
+            Self::Fence { spent: true, .. } | Self::Unreachable { spent: true, .. } => SPENT,
+            Self::Broken(_) | Self::TooSlow(_) => SENT,
+            _ => "",
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
-use super::{AnswerStyle, OperationRefusal, Refusal, Subject};
+use super::{AnswerStyle, Refusal, Subject};
 use crate::fencing::{Refused, TRY_AGAIN};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -18,12 +18,16 @@ use crate::metrics::Outcome;
 use crate::proxy::client_body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
 
-/// The parts of a refusal's answer that do not depend on the request.
+/// The parts of a refusal that do not depend on the request.
 struct Row {
     outcome: Outcome,
     status: StatusCode,
     grpc: u8,
+    /// The reason, and what became of the request. Empty: it depends on the request.
+    reason: &'static str,
     retry: Retry,
+    /// The next step of the client, or of its operator. Empty: the same request again.
+    step: &'static str,
 }
 
 /// <https://grpc.io/docs/guides/status-codes/>
@@ -63,8 +67,7 @@ impl Retry {
 }
 
 impl Refusal {
-    /// Its row: outcome, status, gRPC status, what to do next. A stale or spent token has the
-    /// status that the route says in place of 412.
+    /// Its row. A stale or spent token has the status that the route says in place of 412.
     #[rustfmt::skip]
     fn row(&self) -> Row {
         use Outcome as O;
@@ -72,35 +75,77 @@ impl Refusal {
         use Retry::{CheckFirst, Never, SameToken};
         use StatusCode as S;
         // Nothing was sent. A token that is spent is of no use any more.
-        let unsent = |spent| if spent { Never } else { SameToken };
-        let (outcome, status, grpc, retry) = match self {
-            Self::Fence { refused: R::Stale { .. } | R::Spent, .. } => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never),
-            Self::Fence { refused: R::Implausible { .. }, .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
-            Self::Fence { refused: R::OlderInFlight { .. }, .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
-            Self::Fence { refused: R::Unavailable { .. }, spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, unsent(*spent)),
-            Self::Fence { refused: R::Limited(_), .. } | Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
-            Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT, Never),
-            Self::MalformedToken(_) => (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
-            Self::Ambiguous(_) => (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
-            Self::UpgradeRefused => (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
-            Self::Unauthorized => (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED, Never),
-            Self::ClientRefused => (O::ClientRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never),
-            Self::NoRoute => (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED, Never),
-            Self::MethodNotAllowed(_) => (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED, Never),
-            Self::ClientGone(_) => (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken),
-            Self::TooLarge(_) => (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never),
-            Self::TargetTooLong(_) => (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, Never),
-            Self::HeadTooLarge(_) => (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never),
-            Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN, CheckFirst),
-            Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, unsent(*spent)),
-            Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst),
-            Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never),
-            Self::Operation(OperationRefusal::UnderWay) => (O::OperationUnderWay, S::CONFLICT, grpc::FAILED_PRECONDITION, SameToken),
-            Self::Operation(OperationRefusal::Unknown) => (O::OperationUnknown, S::CONFLICT, grpc::FAILED_PRECONDITION, CheckFirst),
-            Self::Operation(OperationRefusal::Mismatch) => (O::OperationMismatch, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
-            Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never),
+        let unsent = |spent| if spent { (Never, ACQUIRE) } else { (SameToken, "") };
+        let (outcome, status, grpc, reason, (retry, step)) = match self {
+            Self::Fence { refused: R::Stale { .. } | R::Spent, .. } => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, "", (Never, ACQUIRE)),
+            Self::Fence { refused: R::Implausible { .. }, .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, "",
+                (Never, "Send the number of your own grant; if the lock service did grant this one, an \
+                         operator can accept it: fencepost marks advance.")),
+            Self::Fence { refused: R::OlderInFlight { .. }, .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
+            Self::Fence { refused: R::Unavailable { .. }, spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", unsent(*spent)),
+            Self::Fence { refused: R::Limited(_), .. } | Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
+            Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT,
+                "This route needs a token for this method.",
+                (Never, "Send the token of your lock in X-Fencing-Token.")),
+            Self::MalformedToken(_) => (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, "",
+                (Never, "Send the number as the lock service gave it.")),
+            Self::Ambiguous(_) => (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, "",
+                (Never, "Correct this before you send the request again.")),
+            Self::UpgradeRefused => (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT,
+                "The proxy cannot fence what goes through a tunnel, so this route opens none.",
+                (Never, "Send plain requests, or give tunnels a route of their own in bypass mode, which \
+                         fences nothing.")),
+            Self::Unauthorized => (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED,
+                "Claims need a bearer token. Nothing was claimed.",
+                (Never, "Send one `Authorization: Bearer …` header with the token from claim.token_file.")),
+            Self::ClientRefused => (O::ClientRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED,
+                "The client's certificate or address is none of those that this route, or claims, are \
+                 limited to (require_client, claim.require_client, claim.addresses). Nothing was forwarded.",
+                (Never, "Use a certificate and an address that they allow.")),
+            Self::NoRoute => (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED,
+                "No route of this proxy matches the path, and only safe methods pass without a route.",
+                (Never, "Check the path, or add a route to the configuration.")),
+            Self::MethodNotAllowed(_) => (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED,
+                "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods that \
+                 name other resources in their body or in Link (BIND, LINK and the like, BCOPY and the \
+                 like).",
+                (Never, "Use a method that is allowed.")),
+            Self::ClientGone(_) => (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, "",
+                (SameToken, "Check whether a part of it took effect, then send the whole request again.")),
+            Self::TooLarge(_) => (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, "",
+                (Never, "Send less at once.")),
+            Self::TargetTooLong(_) => (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, "",
+                (Never, "Send the parameters in a body.")),
+            Self::HeadTooLarge(_) => (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, "",
+                (Never, "Send fewer or shorter header fields.")),
+            Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN,
+                "The exchange with the upstream did not end whole",
+                (CheckFirst, "Check whether it took effect before you send it again.")),
+            Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE,
+                "The upstream cannot be reached, or has not processed the request and will not.",
+                unsent(*spent)),
+            Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, "",
+                (CheckFirst, "Check whether it took effect before you send it again.")),
+            Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED,
+                "This proxy does not speak this version of HTTP.",
+                (Never, "Send HTTP/1.0, HTTP/1.1 or HTTP/2.")),
+            Self::OperationUnderWay => (O::OperationUnderWay, S::CONFLICT, grpc::FAILED_PRECONDITION,
+                "Another request is carrying this operation out. Nothing was forwarded.",
+                (SameToken, "")),
+            Self::OperationUnknown => (O::OperationUnknown, S::CONFLICT, grpc::FAILED_PRECONDITION,
+                "An earlier request has sent this operation, and nobody knows whether it took effect. \
+                 Nothing was forwarded.",
+                (CheckFirst, "Check whether it took effect, and have an operator record it: fencepost \
+                              operations resolve.")),
+            Self::OperationMismatch => (O::OperationMismatch, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT,
+                "Another request has come under this X-Fencing-Operation: its method, target or body was \
+                 another one. Nothing was forwarded.",
+                (Never, "Send each operation under a name of its own, and a repetition byte for byte.")),
+            Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL,
+                "Via names this proxy: the request has passed it before. Nothing was forwarded.",
+                (Never, "Check whether upstream.url leads back to this proxy.")),
         };
-        Row { outcome, status, grpc, retry }
+        Row { outcome, status, grpc, reason, retry, step }
     }
 
     #[must_use]
@@ -138,61 +183,22 @@ impl Refusal {
         }
     }
 
+    /// The reason, if it does not depend on the request.
+    pub(super) fn reason(&self) -> &'static str {
+        self.row().reason
+    }
+
     /// The next step of the client, or of its operator, in one sentence.
     pub(super) fn write_step(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self {
-            Self::ClientGone(_) if self.retry() == Retry::SameToken => {
-                "Check whether a part of it took effect, then send the whole request again."
-            }
-            _ if self.retry() == Retry::SameToken => {
-                f.write_str("Send the same request again, with the same token")?;
-                return match self.retry_after() {
-                    Some(after) => write!(f, ", after {} s.", whole_seconds(after)),
-                    None => f.write_str("."),
-                };
-            }
-            Self::Broken(_) | Self::TooSlow(_) => {
-                "Check whether it took effect before you send it again."
-            }
-            Self::Fence {
-                refused: Refused::Implausible { .. },
-                ..
-            } => {
-                "Send the number of your own grant; if the lock service did grant this one, an \
-                 operator can accept it: fencepost marks advance."
-            }
-            // The token is stale, or spent. Others of these are sent again, as above.
-            Self::Fence { .. }
-            | Self::Unreachable { .. }
-            | Self::Overloaded(_)
-            | Self::ClientGone(_) => "Acquire the lock again, and read the state before writing.",
-            Self::Operation(OperationRefusal::Mismatch) => {
-                "Send each operation under a name of its own, and a repetition byte for byte."
-            }
-            Self::Operation(_) => {
-                "Check whether it took effect, and have an operator record it: fencepost operations \
-                 resolve."
-            }
-            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
-            Self::MalformedToken(_) => "Send the number as the lock service gave it.",
-            Self::Ambiguous(_) => "Correct this before you send the request again.",
-            Self::TooLarge(_) => "Send less at once.",
-            Self::HeadTooLarge(_) => "Send fewer or shorter header fields.",
-            Self::TargetTooLong(_) => "Send the parameters in a body.",
-            Self::Loop => "Check whether upstream.url leads back to this proxy.",
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
-            Self::NoRoute => "Check the path, or add a route to the configuration.",
-            Self::MethodNotAllowed(_) => "Use a method that is allowed.",
-            Self::ClientRefused => "Use a certificate and an address that they allow.",
-            Self::Unauthorized => {
-                "Send one `Authorization: Bearer …` header with the token from claim.token_file."
-            }
-            Self::UpgradeRefused => {
-                "Send plain requests, or give tunnels a route of their own in bypass mode, which \
-                 fences nothing."
-            }
-        };
-        f.write_str(step)
+        let step = self.row().step;
+        if !step.is_empty() {
+            return f.write_str(step);
+        }
+        f.write_str("Send the same request again, with the same token")?;
+        match self.retry_after() {
+            Some(after) => write!(f, ", after {} s.", whole_seconds(after)),
+            None => f.write_str("."),
+        }
     }
 
     /// The answer.
@@ -266,6 +272,9 @@ impl Refusal {
         Ok(json)
     }
 }
+
+/// The next step of a holder whose token is stale or spent.
+const ACQUIRE: &str = "Acquire the lock again, and read the state before writing.";
 
 /// Room for a usual problem: its texts have some 400 bytes.
 const PROBLEM_ROOM: usize = 768;
@@ -415,9 +424,9 @@ mod tests {
             Refusal::Unauthorized,
             Refusal::UpgradeRefused,
             Refusal::Overloaded(Limit::InFlight),
-            OperationRefusal::UnderWay.into(),
-            OperationRefusal::Unknown.into(),
-            OperationRefusal::Mismatch.into(),
+            Refusal::OperationUnderWay,
+            Refusal::OperationUnknown,
+            Refusal::OperationMismatch,
             Refusal::unreachable(text()),
             Refusal::unreachable(text()).and_spent(),
             Refusal::Broken(text()),

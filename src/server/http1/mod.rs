@@ -36,8 +36,8 @@ use crate::deadline_timer::DeadlineTimer;
 use crate::http1::request::{NextHead, Request};
 use crate::http1::{ClientSocket, MessageError, Response};
 use crate::metrics::Limit;
+use crate::proxy::ClientBody;
 use crate::proxy::headers::takes_trailers;
-use crate::proxy::{ClientBody, count_limit};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
@@ -228,7 +228,6 @@ impl Http1Connection<'_> {
     /// Answers a refused head. Nothing behind it is read.
     async fn refuse(&mut self, error: MessageError) -> AfterAnswer {
         let Site { shared, peer, .. } = self.site;
-        count_limit(&shared.metrics, error);
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
@@ -237,7 +236,8 @@ impl Http1Connection<'_> {
             trailers: false,
             keeps: false,
         };
-        self.answer(shared.proxy.refuse(error, peer), asked).await
+        self.answer(shared.proxy.refuse(error, None, peer), asked)
+            .await
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
