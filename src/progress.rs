@@ -2,12 +2,11 @@
 //! terminal it is a bar; elsewhere a line on standard error every ten seconds.
 
 use std::io::{self, Write as _};
-use std::pin::pin;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::SignalKind;
-use tokio::time::{Instant, Interval, interval_at};
+use tokio::time::{Instant, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::signals::Signals;
@@ -22,7 +21,6 @@ pub struct Progress {
     /// Suspend it to write to the terminal.
     pub bar: ProgressBar,
     what: &'static str,
-    lines: Interval,
     /// Cancelled by the first SIGINT or SIGTERM.
     stop: CancellationToken,
 }
@@ -33,7 +31,6 @@ impl Progress {
         let signals = [SignalKind::interrupt(), SignalKind::terminate()];
         let signals = Signals::catch(signals.map(|signal| (signal, ())))?;
         let stop = CancellationToken::new();
-        tokio::spawn(end_on_signals(signals, stop.clone()));
         let template = if total.is_some() {
             "{bar:30} {msg}, {eta} left"
         } else {
@@ -44,12 +41,8 @@ impl Progress {
         bar.set_style(style);
         bar.set_message(what);
         bar.enable_steady_tick(REDRAW);
-        Ok(Self {
-            bar,
-            what,
-            lines: interval_at(Instant::now() + EVERY, EVERY),
-            stop,
-        })
+        tokio::spawn(attend(bar.clone(), signals, stop.clone()));
+        Ok(Self { bar, what, stop })
     }
 
     /// So many more are done.
@@ -66,41 +59,32 @@ impl Progress {
         self.stop.is_cancelled()
     }
 
-    /// Waits for a step, which runs to its end also if the command is to stop.
-    pub async fn step<F: Future>(&mut self, step: F) -> F::Output {
-        let mut step = pin!(step);
-        loop {
-            tokio::select! {
-                biased;
-                done = step.as_mut() => return done,
-                _ = self.lines.tick() => if self.bar.is_hidden() {
-                    let seconds = self.bar.elapsed().as_secs();
-                    // If standard error is gone, there is no other place for it.
-                    let _ = writeln!(io::stderr(), "{}, after {seconds} s", self.bar.message());
-                },
-            }
-        }
-    }
-
     /// Waits for a step, or for a signal: `None`.
-    pub async fn or_interrupted<F: Future>(&mut self, step: F) -> Option<F::Output> {
-        let signal = self.stop.clone();
-        tokio::select! {
-            biased;
-            done = self.step(step) => Some(done),
-            () = signal.cancelled() => None,
-        }
+    pub async fn or_interrupted<F: Future>(&self, step: F) -> Option<F::Output> {
+        self.stop.run_until_cancelled(step).await
     }
 }
 
-/// The first signal asks the command to stop. The next one ends the process, whatever the command
-/// waits for: so this is a task of its own.
-async fn end_on_signals(mut signals: Signals<()>, stop: CancellationToken) {
-    signals.next().await;
-    stop.cancel();
-    let _ = writeln!(io::stderr(), "stopping; a second signal ends it at once");
-    signals.next().await;
-    std::process::exit(1);
+/// Writes the lines. The first signal asks the command to stop. The next one ends the process,
+/// whatever the command waits for: so this is a task of its own.
+async fn attend(bar: ProgressBar, mut signals: Signals<()>, stop: CancellationToken) {
+    let mut lines = interval_at(Instant::now() + EVERY, EVERY);
+    loop {
+        // If standard error is gone, there is no other place for it.
+        let _ = tokio::select! {
+            () = signals.next() => {
+                if stop.is_cancelled() {
+                    std::process::exit(1);
+                }
+                stop.cancel();
+                writeln!(io::stderr(), "stopping; a second signal ends it at once")
+            }
+            _ = lines.tick(), if bar.is_hidden() && !bar.is_finished() => {
+                let seconds = bar.elapsed().as_secs();
+                writeln!(io::stderr(), "{}, after {seconds} s", bar.message())
+            }
+        };
+    }
 }
 
 impl Drop for Progress {

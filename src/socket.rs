@@ -1,16 +1,17 @@
 //! Connected sockets, TCP or Unix, and how one moves from runtime to runtime.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
@@ -73,6 +74,18 @@ pub(crate) fn read_unpolled(socket: &Socket, buf: &mut ReadBuf<'_>) -> Poll<io::
         Err(Errno::WOULDBLOCK) => Poll::Pending,
         Err(error) => Poll::Ready(Err(error.into())),
     }
+}
+
+/// A connection to be read from these bytes on.
+pub(crate) fn rewound<S>(io: S, read: BytesMut) -> impl AsyncRead + AsyncWrite + Unpin
+where
+    S: AsyncRead + AsyncWrite,
+{
+    // Copied, since the buffer is usually much longer.
+    let first = Cursor::new(Box::<[u8]>::from(&read[..]));
+    drop(read);
+    let (reader, writer) = tokio::io::split(io);
+    tokio::io::join(first.chain(reader), writer)
 }
 
 /// Makes the kernel check whether the other end of a silent connection is still there.

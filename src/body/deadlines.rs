@@ -5,8 +5,8 @@
 //! more, and no clock that the client could lose against runs.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ use super::memory::BodyMemory;
 use super::received::Received;
 use crate::config::BodySettings;
 use crate::deadline_timer::{DeadlineTimer, SpareTimer};
-use crate::locked::locked;
 use crate::metrics::Limit;
 
 /// The rules for the body of one request.
@@ -35,7 +34,7 @@ impl BodyRules {
             UploadError::TooLarge(_) => Limit::BodyMax,
             UploadError::TooSlow(_) => Limit::BodyTimeout,
             UploadError::Paused(_) => Limit::BodyProgress,
-            UploadError::NoRoom | UploadError::Broken(_) | UploadError::Cut => return,
+            UploadError::NoRoom | UploadError::Broken(_) => return,
         };
         self.memory.metrics.limit(limit);
     }
@@ -114,8 +113,6 @@ pub(crate) struct UploadProgress {
     answered: AtomicBool,
     /// Nothing more of the request will be sent.
     sent: Notify,
-    /// Why the client's part of it broke off.
-    fault: Mutex<Option<UploadError>>,
 }
 
 impl UploadProgress {
@@ -137,16 +134,6 @@ impl UploadProgress {
     /// for the answer first (bidirectional gRPC).
     pub(super) fn client_is_due(&self) -> bool {
         !self.answered.load(Ordering::Relaxed)
-    }
-
-    /// The client's part of it broke off.
-    pub(super) fn failed(&self, error: UploadError) {
-        *locked(&self.fault) = Some(error);
-    }
-
-    /// Why the client's part of it broke off, if it did.
-    pub(crate) fn fault(&self) -> Option<UploadError> {
-        locked(&self.fault).take()
     }
 
     /// The upstream has begun to answer.

@@ -138,7 +138,7 @@ impl BufferedBody {
         self.pieces.iter().map(|data| &**data)
     }
 
-    /// All data in one piece.
+    /// All data in one piece. A copy is not charged: each thread makes one at a time.
     pub(crate) fn joined(&self) -> Cow<'_, [u8]> {
         if self.pieces.len() > 1 {
             return Cow::Owned(self.pieces().collect::<Vec<_>>().concat());

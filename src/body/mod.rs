@@ -38,9 +38,6 @@ pub(crate) enum UploadError {
     NoRoom,
     #[error("the body broke off: {0}")]
     Broken(BoxError),
-    /// The client's part of an unfenced exchange broke off; `UploadProgress::fault` says why.
-    #[error("the exchange was cut")]
-    Cut,
 }
 
 /// The longest body that is worked over by its worker: some tenths of a millisecond.
@@ -63,7 +60,7 @@ impl LongBodies {
         held: impl Send + 'static,
         work: impl FnOnce(&RequestBody) -> T + Send + 'static,
     ) -> (RequestBody, T) {
-        if upload.whole_length().is_none_or(|length| length <= SHORT) {
+        if upload.whole().is_none_or(|body| body.length() <= SHORT) {
             let done = work(&upload);
             return (upload, done);
         }
@@ -89,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::body::BodyMemory;
+    use crate::body::memory::BufferedBody;
     use crate::metrics::Metrics;
 
     fn upload(length: u64) -> RequestBody {
@@ -108,7 +105,7 @@ mod tests {
         let other = async { tx.send(()) };
         let ((upload, done), sent) = tokio::join!(work, other);
         assert_eq!((done, sent), (Ok(()), Ok(())));
-        assert_eq!(upload.whole_length(), Some(SHORT + 1));
+        assert_eq!(upload.whole().map(BufferedBody::length), Some(SHORT + 1));
     }
 
     #[tokio::test]

@@ -4,7 +4,6 @@
 //! pauses halfway through its upload is judged by the mark at the end of the upload, and delays no
 //! other request. A longer body is admitted first, and its rest is streamed.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -130,20 +129,9 @@ impl RequestBody {
         })
     }
 
-    /// The length of the body, if it has been read whole.
-    pub(crate) fn whole_length(&self) -> Option<u64> {
-        self.rest.is_none().then(|| self.buffered.length())
-    }
-
-    /// The pieces of a body that has been read whole.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.buffered.pieces()
-    }
-
-    /// The whole body in one piece, if it has been read whole. A copy is not charged: each thread
-    /// makes one at a time.
-    pub(crate) fn whole(&self) -> Option<Cow<'_, [u8]>> {
-        self.rest.is_none().then(|| self.buffered.joined())
+    /// The body, if it has been read whole.
+    pub(crate) fn whole(&self) -> Option<&BufferedBody> {
+        self.rest.is_none().then_some(&self.buffered)
     }
 
     /// The body of a fenced request as it goes upstream. `progress` is told when nothing more
@@ -224,20 +212,11 @@ impl Body for RequestBody {
         let Some(rest) = &mut this.rest else {
             return Poll::Ready(None);
         };
-        let error = match ready!(rest.poll(progress, cx)) {
-            Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-            Ok(None) => {
-                this.rest = None;
-                return Poll::Ready(None);
-            }
-            Err(error) => error,
-        };
-        rest.rules.count(&error);
-        if rest.fenced {
-            return Poll::Ready(Some(Err(error)));
+        let data = ready!(rest.poll(progress, cx)).inspect_err(|error| rest.rules.count(error))?;
+        if data.is_none() {
+            this.rest = None;
         }
-        progress.failed(error);
-        Poll::Ready(Some(Err(UploadError::Cut)))
+        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {

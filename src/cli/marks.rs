@@ -181,7 +181,7 @@ async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
         after: None,
         limit: Some(1000),
     };
-    let mut progress = Progress::start("exporting marks", None)?;
+    let progress = Progress::start("exporting marks", None)?;
     let mut exported = 0;
     loop {
         let list = progress.or_interrupted(admin.get(&["v1", "marks"], &page));
@@ -216,10 +216,10 @@ async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests
 /// that may be in flight.
 async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
-    let mut progress = Progress::start("pruning marks", None)?;
+    let progress = Progress::start("pruning marks", None)?;
     let mut sum = (0, 0);
     loop {
-        let answer = progress.step(admin.post(&["v1", "prune"], &step)).await;
+        let answer = admin.post(&["v1", "prune"], &step).await;
         let answer = answer.map_err(|error: anyhow::Error| match sum.0 {
             0 => error,
             gone => error.context(format!(
@@ -289,12 +289,12 @@ async fn import(admin: &Admin, file: &Path, why: &Why) -> anyhow::Result<(u64, u
         }
     }
     let (mut raised, mut kept) = (0, 0);
-    let mut progress = Progress::start("importing marks", Some(marks.len() as u64))?;
+    let progress = Progress::start("importing marks", Some(marks.len() as u64))?;
     for (at, mark) in marks {
         let acted = if progress.interrupted() {
             Err(anyhow!("interrupted"))
         } else {
-            progress.step(act(admin, "advance", &mark)).await
+            act(admin, "advance", &mark).await
         };
         match acted.map(|acted| acted.outcome) {
             Ok(ActOutcome::Advanced { .. }) => raised += 1,

@@ -236,7 +236,7 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let _logging = logging::start(&settings.log, None)?;
-    let mut progress = Progress::start("migrating", None)?;
+    let progress = Progress::start("migrating", None)?;
     let bar = progress.bar.clone();
     let say = |line: String| {
         // A closed standard output is not an error.

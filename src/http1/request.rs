@@ -132,14 +132,12 @@ impl Request {
     /// Reads a whole head, which has about this number of lines.
     pub fn read(head: &[u8], lines: usize, limits: &HeadLimits) -> Result<Self, MessageError> {
         let end = length_of(head, |byte| byte != b'\n');
-        let start = StartLine::read(&head[..end], limits)?;
+        let (method, target, version) = start_line(&head[..end], limits)?;
         if head.len() > limits.bytes {
             return Err(MessageError::Bytes(limits.bytes));
         }
-        let authority = start.authority.map(Bytes::copy_from_slice);
-        let target = Target::parse(start.target, authority).ok_or(START_LINE)?;
         let fields = Fields::read(head, end + 1, lines, limits)?;
-        let http_11 = start.version == Version::HTTP_11;
+        let http_11 = version == Version::HTTP_11;
         let framing = framing(&fields, http_11)?;
         match (one(&fields, HOST)?, target.authority.as_deref()) {
             (None, Some(_)) if !http_11 => {}
@@ -169,7 +167,7 @@ impl Request {
             keeps: !connection_has(&fields, "close")
                 && (http_11 || connection_has(&fields, "keep-alive")),
             upgrade: upgrade.is_some() && http_11,
-            head: RequestHead::new(start.method, target, start.version, fields),
+            head: RequestHead::new(method, target, version, fields),
         })
     }
 }
@@ -203,52 +201,37 @@ fn framing(fields: &Fields, http_11: bool) -> Result<Framing, MessageError> {
     }
 }
 
-/// The first line of a head.
-struct StartLine<'a> {
-    method: Method,
-    version: Version,
-    /// Path and query.
-    target: &'a [u8],
-    /// Of an absolute-form target.
-    authority: Option<&'a [u8]>,
-}
-
-impl<'a> StartLine<'a> {
-    /// Reads the line without its LF.
-    fn read(line: &'a [u8], limits: &HeadLimits) -> Result<Self, MessageError> {
-        let line = line.strip_suffix(b"\r").ok_or(LINE_END)?;
-        let mut words = line.split(|byte| *byte == b' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(START_LINE);
-        };
-        if method == b"CONNECT" {
-            return Err(MessageError::Connect);
-        }
-        if !is_token(method) || target.is_empty() {
-            return Err(START_LINE);
-        }
-        let version = match version {
-            b"HTTP/1.1" => Version::HTTP_11,
-            b"HTTP/1.0" => Version::HTTP_10,
-            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
-                return Err(MessageError::Version);
-            }
-            _ => return Err(START_LINE),
-        };
-        let longest = limits.target.min(LONGEST_TARGET);
-        if target.len() > longest {
-            return Err(MessageError::TargetLong(longest));
-        }
-        let (authority, target) = split_target(method, target)?;
-        Ok(Self {
-            method: Method::from_bytes(method).map_err(|_| START_LINE)?,
-            version,
-            target,
-            authority,
-        })
+/// Reads the first line of a head, without its LF.
+fn start_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Version), MessageError> {
+    let line = line.strip_suffix(b"\r").ok_or(LINE_END)?;
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(START_LINE);
+    };
+    if method == b"CONNECT" {
+        return Err(MessageError::Connect);
     }
+    if !is_token(method) || target.is_empty() {
+        return Err(START_LINE);
+    }
+    let version = match version {
+        b"HTTP/1.1" => Version::HTTP_11,
+        b"HTTP/1.0" => Version::HTTP_10,
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+            return Err(MessageError::Version);
+        }
+        _ => return Err(START_LINE),
+    };
+    let longest = limits.target.min(LONGEST_TARGET);
+    if target.len() > longest {
+        return Err(MessageError::TargetLong(longest));
+    }
+    let (authority, target) = split_target(method, target)?;
+    let method = Method::from_bytes(method).map_err(|_| START_LINE)?;
+    let target = Target::parse(target, authority.map(Bytes::copy_from_slice));
+    Ok((method, target.ok_or(START_LINE)?, version))
 }
 
 /// Checks a target, and takes the authority off one in absolute form.

@@ -2,14 +2,16 @@
 //! buffer, and among them one longer piece that is not copied.
 
 use std::io::{self, IoSlice, Write as _};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
-use super::names::title;
+use super::content::Framing;
+use super::title_line;
 
 /// A longer piece of content is not copied.
 const MAX_COPIED: usize = 4 << 10;
@@ -19,6 +21,8 @@ const FULL: usize = 16 << 10;
 /// The bytes that wait for the socket.
 #[derive(Default)]
 pub(crate) struct WriteQueue {
+    /// That of the content that is still to come.
+    pub framing: Framing,
     buf: Vec<u8>,
     /// A longer piece, which goes out between the parts of `buf` before and behind `split`.
     data: Bytes,
@@ -30,25 +34,24 @@ pub(crate) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// An empty queue with this buffer.
-    pub(crate) fn new(buf: Vec<u8>) -> Self {
-        Self {
-            buf,
-            ..Self::default()
-        }
-    }
-
     /// The buffer that the next bytes go into.
     pub(crate) const fn end(&mut self) -> &mut Vec<u8> {
         &mut self.buf
     }
 
     /// Adds a piece of content, as one chunk if the content is chunked. There must be
-    /// [room](Self::has_room).
-    pub(crate) fn push(&mut self, data: Bytes, chunked: bool) {
-        if data.is_empty() {
-            return;
+    /// [room](Self::has_room). `false`: it is longer than announced, and its end is left out.
+    pub(crate) fn push(&mut self, mut data: Bytes) -> bool {
+        let mut fits = true;
+        if let Framing::Length(left) = &mut self.framing {
+            fits = data.len() as u64 <= *left;
+            data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= data.len() as u64;
         }
+        if data.is_empty() {
+            return fits;
+        }
+        let chunked = self.framing == Framing::Chunked;
         if chunked {
             let _ = write!(self.buf, "{:x}\r\n", data.len());
         }
@@ -61,22 +64,21 @@ impl WriteQueue {
         if chunked {
             self.buf.extend_from_slice(b"\r\n");
         }
+        fits
     }
 
-    /// Adds the last chunk, and these trailers.
-    pub(crate) fn push_last_chunk<'a>(
-        &mut self,
-        trailers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    ) {
-        let end = &mut self.buf;
-        end.extend_from_slice(b"0\r\n");
-        for (name, value) in trailers {
-            title(name.as_str(), end);
-            for part in [b": ", value.as_bytes(), b"\r\n"] {
-                end.extend_from_slice(part);
+    /// Ends the content; if it is chunked, with these trailers. `false`: it is shorter than
+    /// announced.
+    pub(crate) fn push_end(&mut self, trailers: Option<&HeaderMap>) -> bool {
+        let framing = mem::replace(&mut self.framing, Framing::Length(0));
+        if framing == Framing::Chunked {
+            self.buf.extend_from_slice(b"0\r\n");
+            for (name, value) in trailers.into_iter().flatten() {
+                title_line(name.as_str(), value.as_bytes(), &mut self.buf);
             }
+            self.buf.extend_from_slice(b"\r\n");
         }
-        end.extend_from_slice(b"\r\n");
+        !matches!(framing, Framing::Length(1..))
     }
 
     /// Keeps what is in the queue when it is written, so that it can be written again. Nothing else

@@ -154,7 +154,7 @@ impl Proxy {
     ) -> (RequestBody, Result<ResourceKey, Refusal>) {
         let route = Arc::clone(&fenced.route);
         let read = move |upload: &RequestBody| match upload.whole() {
-            Some(whole) => classify::json_members(&whole, &route),
+            Some(whole) => classify::json_members(&whole.joined(), &route),
             None => Err(Refusal::TooLarge(format!(
                 "The resource key of this route is read from the body, which may have {} bytes for \
                  that (body.buffer).",

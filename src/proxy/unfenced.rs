@@ -86,10 +86,7 @@ impl Proxy {
         let sent = |at| context.progress.enter(Stage::Upstream, Some(at + timeout));
         let answered = tokio::select! {
             biased;
-            answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(|error| {
-                // The client's fault says more than what it made of the exchange.
-                progress.fault().map_or_else(|| error.into(), Refusal::from)
-            }),
+            answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(Refusal::from),
             () = progress.silent(began, timeout, sent) => Err(Refusal::TooSlow(timeout)),
         };
         let response = match answered {

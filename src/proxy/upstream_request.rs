@@ -121,12 +121,11 @@ impl Proxy {
         // A key of the client's own may differ from holder to holder.
         let keeps = keeps.transpose()?.unwrap_or_default() && !remembers;
         let (mut upload, mut digest) = (upload, None);
-        if let Some(length) = upload.whole_length()
-            && !keeps
-        {
+        if !keeps && upload.whole().is_some() {
             let (method, targets) = (head.method.clone(), destination::targets(head));
             let digest_of = move |upload: &RequestBody| {
-                let pieces = upload.pieces();
+                let body = upload.whole()?;
+                let (length, pieces) = (body.length(), body.pieces());
                 Some(RequestDigest::of(method.as_str(), &targets, length, pieces))
             };
             let kept = Arc::clone(permit);

@@ -5,15 +5,12 @@
 //! other connection touches, and wakes no task.
 
 use std::future::poll_fn;
-use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use futures_util::task::AtomicWaker;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -44,15 +41,6 @@ pub(super) struct Site<'a> {
 
 /// A client's connection, without TLS or with it.
 pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
-
-/// A connection to be read from these bytes on.
-pub(super) fn rewound(io: ClientIo, read: BytesMut) -> impl AsyncRead + AsyncWrite + Unpin + Send {
-    // Copied, since the buffer is usually much longer.
-    let first = Cursor::new(Box::<[u8]>::from(&read[..]));
-    drop(read);
-    let (reader, writer) = tokio::io::split(io);
-    tokio::io::join(first.chain(reader), writer)
-}
 
 /// A signal to a connection. Each has the force of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

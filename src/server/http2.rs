@@ -44,11 +44,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site, rewound};
+use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site};
 use crate::body::{BoxError, Received};
 use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{ClientBody, http2};
+use crate::socket::rewound;
 
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;

@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::socket::{LeaseGuard, TlsRecords, UpstreamSocket};
+use crate::body::UploadError;
 use crate::config::{UpstreamSettings, UpstreamTlsSettings, UpstreamUrl};
 use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
 use crate::socket;
@@ -232,6 +233,8 @@ pub(crate) enum SendError {
     NotSent(String),
     /// A byte may have been written.
     Broken(String),
+    /// The client's part of the exchange broke off. A byte may have been written.
+    Body(UploadError),
 }
 
 /// An error with its causes, in one line.

@@ -50,7 +50,7 @@ use self::socket::LeaseGuard;
 use crate::body::{BoxError, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
-use crate::http1::{Response, Target};
+use crate::http1::Response;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 
@@ -178,7 +178,15 @@ impl Upstream {
         request: UpstreamRequest,
         repeatable: bool,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
-        let uri = self.h2.then(|| self.uri(&request.head.target)).flatten();
+        // For HTTP/2, with the target byte for byte.
+        let uri = self.h2.then(|| {
+            let uri = Uri::builder()
+                .scheme(self.scheme.clone())
+                .authority(self.authority.clone())
+                .path_and_query(request.head.target.text.clone());
+            uri.build().ok()
+        });
+        let uri = uri.flatten();
         // Boxed, so that the futures around it stay small.
         let answer = match reserved {
             Reserved::Http1(pool) => {
@@ -239,15 +247,6 @@ impl Upstream {
             Either::Left(pool) => pool.retire(),
             Either::Right(shared) => shared.retire(),
         }
-    }
-
-    /// The URI of a request over HTTP/2 whose target is `target`, byte for byte.
-    fn uri(&self, target: &Target) -> Option<Uri> {
-        let uri = Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(target.text.clone());
-        uri.build().ok()
     }
 
     /// The Host that the upstream sees, given the client's.

@@ -12,7 +12,7 @@ use crate::body::RequestBody;
 use crate::boot_clock::BootClock;
 use crate::config::{Positive, Span};
 use crate::http1::Fields;
-use crate::http1::RequestHead;
+use crate::http1::{RequestHead, Target};
 use crate::socket::Socket;
 use crate::store::InstanceId;
 

@@ -111,7 +111,11 @@ async fn follow(
         biased;
         answered = upstream.send(reserved, exchange.request, false) => answered.map_err(|error| {
             let without_effect = matches!(error, SendError::NotSent(_));
-            (Refusal::from(error), without_effect)
+            let refusal = match error {
+                SendError::Body(error) => Refusal::Broken(error.to_string()),
+                error => error.into(),
+            };
+            (refusal, without_effect)
         }),
         () = open.terms.progress.silent(began, timeout, sent) => Err((Refusal::TooSlow(timeout), false)),
         refusal = open.cut() => Err((refusal, false)),

@@ -129,6 +129,7 @@ impl From<SendError> for Refusal {
         match error {
             SendError::NotSent(cause) => Self::unreachable(cause),
             SendError::Broken(cause) => Self::Broken(cause),
+            SendError::Body(error) => error.into(),
         }
     }
 }

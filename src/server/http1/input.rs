@@ -36,7 +36,7 @@ const MAX_DRAIN_READS: usize = 2;
 struct CutShort;
 
 /// What is read next.
-enum Reading {
+pub(super) enum Reading {
     /// A head: the request before it is whole.
     Head,
     /// More of the current body.
@@ -52,8 +52,8 @@ pub(super) struct Input {
     /// The content of the current request. Between two requests it has ended.
     content: ContentReader,
     /// Read, and not taken.
-    buf: BytesMut,
-    reading: Reading,
+    pub buf: BytesMut,
+    pub reading: Reading,
     /// The client waits for `100 Continue`, which goes when its body is wanted.
     expects: bool,
     metrics: Arc<Metrics>,
@@ -91,11 +91,6 @@ impl Input {
         self.heads.read(&mut self.buf, &self.limits)
     }
 
-    /// True if the head that was refused, and so was not taken, is that of a HEAD.
-    pub(super) fn asks_for_head(&self) -> bool {
-        self.buf.starts_with(b"HEAD ")
-    }
-
     /// True if only a part of a head has come. An empty line before a head does not count.
     pub(super) fn is_in_head(&self) -> bool {
         !matches!(self.buf[..], [] | [b'\r'] | [b'\r', b'\n'])
@@ -130,16 +125,6 @@ impl Input {
         matches!(self.reading, Reading::Head)
     }
 
-    /// Reads nothing more, not even the body of a head that is refused after it was taken.
-    pub(super) fn close(&mut self) {
-        self.reading = Reading::Nothing;
-    }
-
-    /// True if the client has sent, or may still send, bytes that are not read.
-    pub(super) fn is_unread(&self) -> bool {
-        !self.is_whole() || !self.buf.is_empty()
-    }
-
     /// Reads the wanted part of the body. Behind the body it notices when the client leaves.
     /// `true`: the body's reader has something to look at. `false`: the client has left, and no
     /// reader waits for that. `Pending`: nothing is wanted, or nothing has come.
@@ -167,7 +152,9 @@ impl Input {
                         return Poll::Pending;
                     }
                     if std::mem::take(&mut self.expects) {
-                        output.go_on();
+                        // RFC 9110, 15.2.1.
+                        let end = output.queue.end();
+                        end.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                     }
                     if self.decode(cx) {
                         return Poll::Ready(true);
@@ -267,10 +254,5 @@ impl Input {
         if self.buf.is_empty() && self.buf.capacity() > BODY_CHUNK / 2 {
             self.buf = BytesMut::new();
         }
-    }
-
-    /// The unread bytes of a connection that is handed on.
-    pub(super) fn take_rest(&mut self) -> BytesMut {
-        std::mem::take(&mut self.buf)
     }
 }

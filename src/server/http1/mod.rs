@@ -29,19 +29,23 @@ use tokio::io::{AsyncWriteExt as _, copy, sink};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use self::input::Input;
+use self::input::{Input, Reading};
 use self::output::{Asked, Output};
-use super::connection_state::{ClientIo, Signal, Site, rewound};
+use super::connection_state::{ClientIo, Signal, Site};
 use crate::deadline_timer::DeadlineTimer;
 use crate::http1::request::{NextHead, Request};
 use crate::http1::{ClientSocket, MessageError, Response};
 use crate::metrics::Limit;
 use crate::proxy::ClientBody;
 use crate::proxy::headers::takes_trailers;
+use crate::socket::rewound;
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
+
+/// The most memory that the output of an idle connection keeps.
+const MAX_KEPT: usize = 2 << 10;
 
 /// The fate of a connection behind an answer.
 enum AfterAnswer {
@@ -85,13 +89,13 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
             Err(error) => connection.refuse(error).await,
             Ok(NextHead::Http2) => {
                 state.set_under_way(false);
-                return Some((connection.io, connection.input.take_rest()));
+                return Some((connection.io, connection.input.buf));
             }
         };
         match then {
             AfterAnswer::Next => {
                 connection.input.resume();
-                connection.output.rest();
+                connection.output.queue.shrink(MAX_KEPT);
                 connection.active = Instant::now();
                 state.note_end(connection.active);
             }
@@ -101,7 +105,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
             }
             AfterAnswer::Drop => return None,
             AfterAnswer::Switch(switch) => {
-                let socket = rewound(connection.io, connection.input.take_rest());
+                let socket = rewound(connection.io, connection.input.buf);
                 // If the receiver is gone, the socket is closed.
                 let _ = switch.send(Box::new(socket));
                 return None;
@@ -228,10 +232,10 @@ impl Http1Connection<'_> {
     /// Answers a refused head. Nothing behind it is read.
     async fn refuse(&mut self, error: MessageError) -> AfterAnswer {
         let Site { shared, peer, .. } = self.site;
-        self.input.close();
+        self.input.reading = Reading::Nothing;
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
-            head: self.input.asks_for_head(),
+            head: self.input.buf.starts_with(b"HEAD "),
             version: Version::HTTP_11,
             trailers: false,
             keeps: false,
@@ -246,7 +250,8 @@ impl Http1Connection<'_> {
         let pause = self.site.shared.limits.idle_timeout.0;
         let (input, output) = (&mut self.input, &mut self.output);
         input.finish_upload(&mut self.io, output, pause).await;
-        if self.io.shutdown().await.is_ok() && self.input.is_unread() {
+        let unread = !self.input.is_whole() || !self.input.buf.is_empty();
+        if self.io.shutdown().await.is_ok() && unread {
             let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;
         }
     }

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Version};
 use http_body::{Body as _, Frame};
 use httpdate::HttpDate;
@@ -17,9 +16,6 @@ use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_EN
 use crate::http1::{Response, ResponseHead, WriteQueue, title_line};
 use crate::json_values::wall_clock;
 use crate::proxy::ClientBody;
-
-/// The most memory that an idle connection keeps in each buffer.
-const MAX_KEPT: usize = 2 << 10;
 
 /// The properties of a request that its response depends on.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +32,7 @@ pub(super) struct Asked {
 /// The writing side of a connection.
 #[derive(Default)]
 pub(super) struct Output {
-    queue: WriteQueue,
-    /// That of the content that is left.
-    framing: Framing,
+    pub queue: WriteQueue,
     /// The client accepts the trailers of the current answer.
     trailers: bool,
     /// The content of the current answer. `None`: no more of it comes.
@@ -48,12 +42,6 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Tells the client to send its body (RFC 9110, 15.2.1).
-    pub(super) fn go_on(&mut self) {
-        let end = self.queue.end();
-        end.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-    }
-
     /// Begins an answer. `last`: its connection ends behind it. Says if it does.
     pub(super) fn begin(
         &mut self,
@@ -104,7 +92,7 @@ impl Output {
         {
             title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
         }
-        self.framing = match declared.or(length) {
+        let framing = match declared.or(length) {
             _ if bodiless => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if http_11 => {
@@ -114,7 +102,7 @@ impl Output {
             None => Framing::None,
         };
         self.trailers = asked.trailers;
-        let last = last || self.framing == Framing::None;
+        let last = last || framing == Framing::None;
         if head.fields.contains(CONNECTION) {
             // The proxy's own.
         } else if last {
@@ -129,6 +117,7 @@ impl Output {
             let _ = write!(out, "Date: {now}\r\n");
         }
         out.extend_from_slice(b"\r\n");
+        self.queue.framing = framing;
         last
     }
 
@@ -160,7 +149,7 @@ impl Output {
     /// client must not get, is dropped with everything it holds.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         while let Some(body) = &mut self.body {
-            if self.framing == Framing::Length(0) || body.is_end_stream() {
+            if self.queue.framing == Framing::Length(0) || body.is_end_stream() {
                 return Poll::Ready(self.end(None));
             }
             if !self.queue.has_room() {
@@ -168,7 +157,10 @@ impl Output {
             }
             let frame = ready!(Pin::new(body).poll_frame(cx)).transpose()?;
             match frame.map(Frame::into_data) {
-                Some(Ok(data)) => self.data(data),
+                Some(Ok(data)) => {
+                    // No more than was promised.
+                    self.queue.push(data);
+                }
                 Some(Err(frame)) => return Poll::Ready(self.end(frame.trailers_ref())),
                 None => return Poll::Ready(self.end(None)),
             }
@@ -176,29 +168,13 @@ impl Output {
         Poll::Ready(Ok(()))
     }
 
-    fn data(&mut self, mut data: Bytes) {
-        if let Framing::Length(left) = &mut self.framing {
-            // No more than was promised.
-            data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-            *left -= data.len() as u64;
-        }
-        let chunked = self.framing == Framing::Chunked;
-        self.queue.push(data, chunked);
-    }
-
     /// Ends the content. The proxy has removed what may not be in its trailers.
     fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), BoxError> {
         self.body = None;
-        match std::mem::replace(&mut self.framing, Framing::Length(0)) {
-            Framing::Length(1..) => {
-                Err("the content of an answer has ended before its length".into())
-            }
-            Framing::Length(0) | Framing::None => Ok(()),
-            Framing::Chunked => {
-                let trailers = trailers.filter(|_| self.trailers);
-                self.queue.push_last_chunk(trailers.into_iter().flatten());
-                Ok(())
-            }
+        if self.queue.push_end(trailers.filter(|_| self.trailers)) {
+            Ok(())
+        } else {
+            Err("the content of an answer has ended before its length".into())
         }
     }
 
@@ -212,11 +188,6 @@ impl Output {
             ready!(self.queue.poll_write(io, cx))?;
         }
         Pin::new(io).poll_flush(cx)
-    }
-
-    /// The answer is over.
-    pub(super) fn rest(&mut self) {
-        self.queue.shrink(MAX_KEPT);
     }
 }
 
@@ -262,7 +233,7 @@ mod tests {
         output.head(&mut head.clone(), asked, length, false);
         let mut io = Vec::new();
         for length in pieces {
-            output.data(vec![b'x'; *length].into());
+            output.queue.push(vec![b'x'; *length].into());
             let flushed = std::future::poll_fn(|cx| output.poll_write(&mut io, cx)).await;
             flushed.expect("a vector takes all");
         }

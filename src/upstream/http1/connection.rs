@@ -1,6 +1,6 @@
 //! One connection to the upstream, with the bytes that were read and not yet taken.
 
-use std::io::{self, Cursor};
+use std::io;
 use std::pin::Pin;
 use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker, ready};
@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::http1::MessageError;
+use crate::socket::rewound;
 use crate::upstream::connect::{Connecting, UpstreamIo, notify_close};
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::{SocketState, UpstreamSocket};
@@ -101,9 +102,7 @@ impl Http1UpstreamConnection {
 
     /// The bytes behind the head of a 101, beginning with those that were read together with it.
     pub(crate) fn tunnel(&mut self) -> impl AsyncRead + AsyncWrite + Unpin {
-        let first = Cursor::new(self.buf.split());
-        let (rest, to_upstream) = tokio::io::split(&mut self.io);
-        tokio::io::join(first.chain(rest), to_upstream)
+        rewound(&mut self.io, self.buf.split())
     }
 
     /// Reads what has come; 0: the upstream has ended its side.

@@ -56,8 +56,6 @@ pub(crate) struct Http1Exchange {
     data: Option<Bytes>,
     /// Go last.
     trailers: Option<HeaderMap>,
-    /// The length of the response's body as it is at the start. `None`: unknown.
-    length: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,7 +94,6 @@ impl Http1Exchange {
             state: BodyState::Reading,
             data: None,
             trailers: None,
-            length: None,
         })
     }
 
@@ -190,7 +187,7 @@ impl Http1Exchange {
             return Ok(());
         };
         match error {
-            Unwritten::Body(why) => Err(SendError::Broken(why)),
+            Unwritten::Body(error) => Err(error),
             Unwritten::Socket(error) if error.kind() == LAPSED => {
                 Err(SendError::Broken(chain(&error)))
             }
@@ -254,9 +251,6 @@ impl Http1Exchange {
     ///
     /// A fault in what has come with the head.
     fn begin_body(&mut self) -> Result<(), MessageError> {
-        if let ContentReader::Length(length) = self.content {
-            self.length = Some(length);
-        }
         while let Some(more) = self.take_data()? {
             self.data = Some(match self.data.take() {
                 Some(data) => [data, more].concat().into(),
@@ -371,7 +365,10 @@ impl Body for Http1Exchange {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        let ContentReader::Length(left) = self.content else {
+            return SizeHint::default();
+        };
+        let come = self.data.as_ref().map_or(0, Bytes::len);
+        SizeHint::with_exact(left + come as u64)
     }
 }

@@ -10,9 +10,10 @@ use tokio::io::AsyncWrite as _;
 
 use super::connection::Http1UpstreamConnection;
 use crate::body::{RequestBody, UpstreamRequest};
+use crate::http1::content::{Framing, content_length};
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::http1::{RequestHead, WriteQueue, title_line};
-use crate::upstream::connect::chain;
+use crate::upstream::connect::SendError;
 
 /// Room for a usual head and a short body.
 const ROOM: usize = 2 << 10;
@@ -20,7 +21,7 @@ const ROOM: usize = 2 << 10;
 /// Why a request cannot be written whole.
 pub(super) enum Unwritten {
     /// Its body broke off, was cut, or is not as long as its head says.
-    Body(String),
+    Body(SendError),
     Socket(io::Error),
 }
 
@@ -36,8 +37,6 @@ pub(super) enum SendState {
 /// A request that is being written.
 pub(super) struct Outgoing {
     queue: WriteQueue,
-    /// The bytes of the body that are still to come. `None`: they go in chunks.
-    left: Option<u64>,
     /// `None`: there is none, or it has been written. The drop of the body reports that.
     body: Option<RequestBody>,
     /// The body has ended.
@@ -50,18 +49,18 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(request: UpstreamRequest) -> Self {
         let UpstreamRequest { head, body, .. } = request;
-        let mut out = Vec::with_capacity(ROOM);
+        let mut queue = WriteQueue::default();
+        queue.end().reserve(ROOM);
         let ended = body.is_end_stream();
         let length = if ended {
             Some(0)
         } else {
             body.size_hint().exact()
         };
-        let left = write_head(&head, length, &mut out);
+        write_head(&head, length, &mut queue);
         Self {
-            queue: WriteQueue::new(out),
-            left,
-            body_ended: ended && left == Some(0),
+            body_ended: ended && queue.framing == Framing::Length(0),
+            queue,
             body: Some(body),
             state: SendState::UnderWay,
             begun: false,
@@ -118,35 +117,30 @@ impl Outgoing {
     }
 
     /// Queues the available body, up to one write.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
-        let wrong_length = || "the body is not as long as its Content-Length says".to_owned();
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
         while self.queue.has_room() && !self.body_ended {
             let Some(body) = &mut self.body else { break };
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
                 break;
             };
-            let frame = frame.transpose().map_err(|error| chain(&error))?;
+            let frame = frame.transpose().map_err(SendError::Body)?;
             self.body_ended = frame.is_none() || body.is_end_stream();
-            if let Some(data) = frame.and_then(|frame| frame.into_data().ok()) {
-                if let Some(left) = &mut self.left {
-                    let rest = left.checked_sub(data.len() as u64);
-                    *left = rest.ok_or_else(wrong_length)?;
-                }
-                self.queue.push(data, self.left.is_none());
-            }
-            match self.left {
-                Some(1..) if self.body_ended => return Err(wrong_length()),
-                None if self.body_ended => self.queue.push_last_chunk(std::iter::empty()),
-                _ => {}
+            let data = frame.and_then(|frame| frame.into_data().ok());
+            let fits = data.is_none_or(|data| self.queue.push(data));
+            if !fits || self.body_ended && !self.queue.push_end(None) {
+                self.state = SendState::Stopped;
+                let why = "the body is not as long as its Content-Length says";
+                return Err(SendError::Broken(why.to_owned()));
             }
         }
         Ok(())
     }
 }
 
-/// Writes the head of a request. Returns the length of its body; `None`: it goes in chunks.
-/// `length`: that of the body, where it is known.
-fn write_head(head: &RequestHead, length: Option<u64>, out: &mut Vec<u8>) -> Option<u64> {
+/// Writes the head of a request. `length`: that of the body, where it is known; otherwise it goes in
+/// chunks.
+fn write_head(head: &RequestHead, length: Option<u64>, queue: &mut WriteQueue) {
+    let out = queue.end();
     for part in [
         head.method.as_str(),
         " ",
@@ -156,8 +150,8 @@ fn write_head(head: &RequestHead, length: Option<u64>, out: &mut Vec<u8>) -> Opt
         out.extend_from_slice(part.as_bytes());
     }
     head.fields.write_to(out);
-    let announced = head.fields.get_str(CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.parse().ok());
+    let announced = head.fields.get(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| content_length(length).ok());
     // An empty POST says so (RFC 9110, 8.6: a sender should), since some servers answer 411 otherwise.
     let sends = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
     match length {
@@ -167,5 +161,7 @@ fn write_head(head: &RequestHead, length: Option<u64>, out: &mut Vec<u8>) -> Opt
         None => title_line(TRANSFER_ENCODING, b"chunked", out),
     }
     out.extend_from_slice(b"\r\n");
-    announced.or(length)
+    queue.framing = announced
+        .or(length)
+        .map_or(Framing::Chunked, Framing::Length);
 }

@@ -41,38 +41,6 @@ pub(crate) struct Http2Connection {
     socket: UpstreamSocket,
 }
 
-async fn handshake(
-    (socket, io): (UpstreamSocket, UpstreamIo),
-    header_bytes: usize,
-) -> Result<Http2Connection, String> {
-    let header_list = header_bytes.max(4 * TRAILER_LIST);
-    let built = h2::client::Builder::new()
-        // None before its SETTINGS have come: they may allow fewer than the default.
-        .initial_max_send_streams(0)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(16 << 10)
-        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
-        .max_send_buffer_size(SEND_BUFFER)
-        .enable_push(false)
-        .handshake(io)
-        .await;
-    let (sender, h2) = built.map_err(|error| chain(&error))?;
-    let mut connection = Http2Connection {
-        h2: Box::new(h2),
-        sender: Some(sender),
-        socket,
-    };
-    let allowed = poll_fn(|cx| match connection.poll(cx) {
-        Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
-        Poll::Ready(Err(error)) => Poll::Ready(Err(chain(&error))),
-        Poll::Pending if connection.h2.max_concurrent_send_streams() == 0 => Poll::Pending,
-        Poll::Pending if connection.takes_requests() => Poll::Ready(Ok(())),
-        Poll::Pending => Poll::Ready(Err("it takes no requests (GOAWAY)".to_owned())),
-    });
-    allowed.await.map(|()| connection)
-}
-
 impl Http2Connection {
     /// Reads and writes what there is. Ready when the connection has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
@@ -93,13 +61,41 @@ impl Http2Connection {
 impl PooledConnection for Http2Connection {
     /// Up to the upstream's first SETTINGS, which must allow a stream.
     async fn open(connecting: &Connecting) -> Result<Self, String> {
-        let io = connecting.open().await?;
+        let (socket, io) = connecting.open().await?;
         let settings = &connecting.settings;
+        let header_list = settings.header_bytes.bytes().max(4 * TRAILER_LIST);
+        let handshake = async {
+            let built = h2::client::Builder::new()
+                // None before its SETTINGS have come: they may allow fewer than the default.
+                .initial_max_send_streams(0)
+                .initial_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_frame_size(16 << 10)
+                .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
+                .max_send_buffer_size(SEND_BUFFER)
+                .enable_push(false)
+                .handshake(io)
+                .await;
+            let (sender, h2) = built.map_err(|error| chain(&error))?;
+            let mut connection = Self {
+                h2: Box::new(h2),
+                sender: Some(sender),
+                socket,
+            };
+            let allowed = poll_fn(|cx| match connection.poll(cx) {
+                Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(chain(&error))),
+                Poll::Pending if connection.h2.max_concurrent_send_streams() == 0 => Poll::Pending,
+                Poll::Pending if connection.takes_requests() => Poll::Ready(Ok(())),
+                Poll::Pending => Poll::Ready(Err("it takes no requests (GOAWAY)".to_owned())),
+            });
+            allowed.await.map(|()| connection)
+        };
         let within = settings.connect_timeout.0;
-        let handshake = tokio::time::timeout(within, handshake(io, settings.header_bytes.bytes()));
         let late = |_| {
             format!("it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)")
         };
+        let handshake = tokio::time::timeout(within, handshake);
         handshake.await.map_err(late).flatten()
     }
 

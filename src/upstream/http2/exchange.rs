@@ -42,7 +42,10 @@ pub(crate) async fn fenced(
     connection.socket().busy = true;
     let sender = connection.sender.clone();
     let sender = sender.ok_or_else(|| SendError::NotSent("the connection has ended".to_owned()))?;
-    let exchange = Http2Body::new(Some((connection, pool)), None);
+    let exchange = Http2Body {
+        own: Some((connection, pool)),
+        ..Http2Body::default()
+    };
     exchange.send(sender, head, Some(body)).await
 }
 
@@ -62,7 +65,10 @@ pub(crate) async fn plain(
     let mut body = Some(body);
     loop {
         let (stream, sender) = connections.stream().await.map_err(SendError::NotSent)?;
-        let exchange = Http2Body::new(None, Some(stream));
+        let exchange = Http2Body {
+            shared: Some(stream),
+            ..Http2Body::default()
+        };
         let answered = exchange.send(sender, head, body.take()).await;
         match (answered, again.take()) {
             (Err(SendError::NotSent(_)), Some(same)) => head = same,
@@ -101,6 +107,7 @@ fn unprocessed(error: &h2::Error) -> bool {
 /// The response is whole only with the end of the stream (RFC 9113, 8.1): a reset before that breaks
 /// it, whatever its reason. One behind it changes nothing. Its length is in the head, if the
 /// upstream has announced one.
+#[derive(Default)]
 pub(crate) struct Http2Body {
     /// The connection of a fenced request, and where it goes when it is released.
     own: Option<(Http2Connection, Arc<Http2Pool>)>,
@@ -108,8 +115,8 @@ pub(crate) struct Http2Body {
     shared: Option<SharedStream>,
     /// Sends the request's body.
     upload: Option<Upload>,
-    /// Once there is no upload any more: h2 has all of the body.
-    whole: bool,
+    /// The upload has ended, and h2 has not got all of the body.
+    cut: bool,
     /// The pieces of the body that h2 has are other owners.
     unwritten: Arc<()>,
     /// `None`: the head has not come yet, or the body was whole, and its connection may carry another
@@ -118,17 +125,6 @@ pub(crate) struct Http2Body {
 }
 
 impl Http2Body {
-    fn new(own: Option<(Http2Connection, Arc<Http2Pool>)>, shared: Option<SharedStream>) -> Self {
-        Self {
-            own,
-            shared,
-            upload: None,
-            whole: true,
-            unwritten: Arc::new(()),
-            stream: None,
-        }
-    }
-
     /// Sends a request, and waits for the response's head. `body`: `None` if it is empty.
     async fn send(
         mut self,
@@ -149,7 +145,7 @@ impl Http2Body {
         }
         let answered = poll_fn(|cx| {
             if let Err(error) = self.poll(cx) {
-                return Poll::Ready(Err(SendError::Broken(chain(&error))));
+                return Poll::Ready(Err(SendError::Body(error)));
             }
             let response = ready!(Pin::new(&mut response).poll(cx));
             if let Some(stream) = &mut self.shared {
@@ -205,7 +201,7 @@ impl Http2Body {
         if let Some(upload) = &mut self.upload
             && let Poll::Ready(whole) = upload.as_mut().poll(cx)
         {
-            self.whole = matches!(whole, Ok(true));
+            self.cut = !matches!(whole, Ok(true));
             self.upload = None;
             whole?;
         }
@@ -229,13 +225,13 @@ impl Http2Body {
             || connection.socket().blocked
         {
             self.upload = None;
-            self.whole = false;
+            self.cut = true;
         }
         let taken = ready!(connection.socket().taken());
         // Dropped here, it is reset: it has been cut, or has failed.
         if let Some((connection, pool)) = self.own.take()
             && taken
-            && self.whole
+            && !self.cut
         {
             connection.socket().busy = false;
             pool.put(connection);

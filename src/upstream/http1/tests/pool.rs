@@ -89,7 +89,8 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     worker::set_index(0);
     for at in [2, 0, 1] {
         let mut taken = bench.pool.take().expect("an idle one");
-        let mut queue = WriteQueue::new(b"x".to_vec());
+        let mut queue = WriteQueue::default();
+        queue.end().push(b'x');
         let wrote = std::future::poll_fn(|cx| queue.poll_write(&mut taken.io, cx)).await;
         wrote.expect("written");
         let got = far[at].read_u8().await;

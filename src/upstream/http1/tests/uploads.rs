@@ -160,7 +160,7 @@ async fn an_upload_that_breaks_off_breaks_its_answer() {
         let (response, socket) = tokio::join!(bench.send(put(upload)), served);
         match response {
             Ok(response) => assert_eq!(whole(response).await, None),
-            Err(error) => assert!(matches!(error, SendError::Broken(_)), "{error:?}"),
+            Err(error) => assert!(matches!(error, SendError::Body(_)), "{error:?}"),
         }
         ends(socket).await;
     }
