@@ -239,7 +239,7 @@ impl<E: Engine> Administration for E {
             })
             .await?;
         if done.era.is_some() {
-            self.counting().doubt();
+            self.counting().pruned(done.deleted);
         }
         Ok(done)
     }

@@ -52,6 +52,12 @@ impl Counting {
         state.whole = state.whole.map(|whole| whole + marks as u64);
     }
 
+    /// So many marks were deleted.
+    pub(super) fn pruned(&self, marks: u64) {
+        let mut state = locked(&self.0);
+        state.whole = state.whole.map(|whole| whole.saturating_sub(marks));
+    }
+
     /// The count may be wrong: the next one begins at the start.
     pub(super) fn doubt(&self) {
         *locked(&self.0) = CountState::default();
@@ -80,6 +86,8 @@ mod tests {
         assert_eq!(counting.whole(), Some(3));
         counting.made(2);
         assert_eq!(counting.whole(), Some(5));
+        counting.pruned(1);
+        assert_eq!(counting.whole(), Some(4));
         counting.doubt();
         counting.made(1);
         assert_eq!(counting.whole(), None);

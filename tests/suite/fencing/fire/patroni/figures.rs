@@ -1,4 +1,4 @@
-//! The times for which writes were refused, over all rounds, as docs/postgres.md has them.
+//! The times for which writes were refused, over all rounds, whose longest docs/postgres.md has.
 
 use std::collections::BTreeMap;
 use std::fmt;
