@@ -6,10 +6,10 @@
 
 use http::HeaderName;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::units::{Count, OrNone, Positive, Size, Status, word};
-use super::yaml::{blocks, wrong};
+use super::yaml::{blocks, not_one_of, wrong};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced, percent_encoded};
 
 /// The treatment of stale and invalid requests.
@@ -76,6 +76,23 @@ type TokenCount = Count<{ i64::MAX as u64 }>;
 fn token(count: TokenCount) -> Token {
     let number = i64::try_from(count.0).ok();
     number.and_then(Token::new).unwrap_or(Token::MAX)
+}
+
+word!({} TokenFormat, format, "TokenFormat", {
+    "type": "string",
+    "enum": TokenFormat::ALL.map(TokenFormat::as_str),
+});
+
+fn format(name: &str) -> Result<TokenFormat, String> {
+    let mut formats = TokenFormat::ALL.into_iter();
+    let format = formats.find(|format| format.as_str() == name);
+    format.ok_or_else(|| not_one_of(name, &TokenFormat::ALL.map(TokenFormat::as_str)))
+}
+
+impl Serialize for TokenFormat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 blocks! {

@@ -11,9 +11,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::http1::head::{number, trim};
 
 /// A fencing token, 0 to 2^63-1. Larger is newer.
@@ -85,8 +82,7 @@ pub fn stale_by(mark: Option<Token>, token: Token) -> Option<Token> {
 }
 
 /// The spelling of tokens on a route (`token.format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TokenFormat {
     /// `[0-9]{1,19}`, leading zeros among the 19.
     #[default]

@@ -55,7 +55,9 @@ over_both_stores! {
         to.forward(put("/orders/a%20b").token(6)).await;
         let import = ["import", export, "--reason", "moved to another store"];
         let (good, said) = marks(&to, &import).await;
-        assert!(good && said == "1012 marks were raised, 1 were as high or higher\n", "{said}");
+        // Behind it stands a line of progress, where this has taken ten seconds.
+        let raised = "1012 marks were raised, 1 were as high or higher\n";
+        assert!(good && said.starts_with(raised), "{said}");
         to.stale(put("/orders/7").token(281_474_976_710_652_u64)).await;
         to.forward(put("/orders/7").token(281_474_976_710_653_u64)).await;
         assert_eq!(to.token("order:a b").await, Some(6), "an import never lowers");
@@ -65,7 +67,8 @@ over_both_stores! {
         let audit = to.mark("many:3").await.expect("it has a mark")["audit"].to_string();
         assert!(audit.contains("moved to another store"), "{audit}");
         let (_, said) = marks(&to, &[&import[..], &["--json"]].concat()).await;
-        let again: Value = serde_json::from_str(&said).expect("JSON");
+        let mut said = serde_json::Deserializer::from_str(&said).into_iter::<Value>();
+        let again = said.next().expect("an answer").expect("JSON");
         assert_eq!(again, serde_json::json!({ "raised": 0, "kept": 1013 }), "it can be run again");
     }
 }
