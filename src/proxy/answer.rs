@@ -90,7 +90,7 @@ impl Context {
     /// The answer of a refusal or an unknown outcome.
     pub(super) fn refuse(&self, refusal: &Refusal) -> Response<ClientBody> {
         let mut response = refusal.respond(self.style(), self.subject.get());
-        // What the caller quotes is what the log says.
+        // The caller can quote the id that the log has.
         self.identify(&mut response.head.fields);
         response
     }

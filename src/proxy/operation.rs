@@ -168,7 +168,7 @@ async fn retake(unknown: UnknownAttempt, again: bool) -> Result<Turn, Refusal> {
     taken.map(Turn::Send).ok_or(Refusal::OperationUnderWay)
 }
 
-/// What the upstream's answer to a look-up says.
+/// The verdict of an upstream's answer to a look-up.
 fn told(answer: &Response<Bytes>, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
     let done = match (answer.status(), &look_up.found) {
         (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,

@@ -125,7 +125,7 @@ impl Session {
                     .await;
                 }
                 held.close().await;
-                // What failed may have made marks all the same.
+                // A call that failed may still have made marks.
                 self.counting.doubt();
                 if self.overwritten {
                     // Not before the file was closed: it is in its place, so its log may go.
