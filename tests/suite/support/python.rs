@@ -4,6 +4,12 @@ use super::proxy::fencepost;
 use super::skip::{is_skipped, lacks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+
+/// Of each package of `tests/tools/requirements.txt` and `programs.txt` that a test uses, a module.
+const PACKAGES: &str = "aiohttp boto3 celery cheroot flask_cors grpc helm_python httpbin httpx kosoku \
+     kubernetes_validate moto opentelemetry.proto patroni psycopg redbot redis requests schemathesis \
+     temporalio waitress webdav_tck websocket wsgidav yaml";
 
 /// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
 /// so, if there is none.
@@ -12,18 +18,18 @@ pub fn python() -> Option<PathBuf> {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
         PathBuf::from,
     );
+    // To look for a package takes no time; to import them all takes a second.
+    static HAS_PACKAGES: OnceLock<bool> = OnceLock::new();
     let has_packages = || {
-        Command::new(&python)
-            .args([
-                "-c",
-                "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, waitress, websocket, yaml; \
-                 from importlib.util import find_spec; \
-                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'httpbin', 'kosoku', 'moto', 'patroni', 'psycopg', 'redbot', 'schemathesis', 'temporalio', 'webdav_tck', 'wsgidav'))",
-            ])
-            .output()
-            .is_ok_and(|output| output.status.success())
+        let mut look = Command::new(&python);
+        look.arg("-c").arg(
+            "from importlib.util import find_spec; import sys\n\
+             sys.exit(not all(find_spec(name) for name in sys.argv[1].split()))",
+        );
+        let found = look.arg(PACKAGES).output();
+        found.is_ok_and(|output| output.status.success())
     };
-    let there = !is_skipped("python-tools") && has_packages();
+    let there = !is_skipped("python-tools") && *HAS_PACKAGES.get_or_init(has_packages);
     if !there {
         lacks("python-tools");
     }
