@@ -175,7 +175,7 @@ impl Path {
     /// How many bytes for the upstream are in kernels of the proxy's side, dead processes'
     /// included.
     pub fn undelivered(&self) -> u64 {
-        kernel::unacknowledged(|_, to| to == self.address).unwrap_or_default()
+        kernel::unacknowledged(None, self.address).unwrap_or_default()
     }
 
     /// Waits until nothing is [undelivered](Self::undelivered); `false`: not within `patience`.
