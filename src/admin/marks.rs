@@ -69,9 +69,8 @@ pub async fn list(
     let (query, limit) = list_query(&uri)?;
     // One more than requested, to find out whether there is a next page.
     let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let marks = state
-        .fencing
-        .list(&query.prefix, query.after.as_deref(), most);
+    let store = state.fencing.store();
+    let marks = store.list(&query.prefix, query.after.as_deref(), most);
     let mut marks = marks.await?;
     let next = cut(&mut marks, limit, |row| &row.resource);
     Ok(Json(MarkList { marks, next }))
@@ -114,7 +113,7 @@ pub async fn view(
         .view(&resource)
         .await?
         .ok_or_else(|| NO_MARK.detail(MARK_IS_ABSENT))?;
-    let audit = state.fencing.audit(&resource, LAST).await?;
+    let audit = state.fencing.store().audit(&resource, LAST).await?;
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     Ok(Json(MarkReport {
         mark,

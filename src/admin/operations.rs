@@ -11,7 +11,6 @@ use super::auth::MayWrite;
 use super::marks::{actor, completed, limit, parse, parts_of_keys, query, require_text};
 use super::problem::{AdminProblem, MALFORMED, NO_SUCH_UNKNOWN};
 use crate::config::OutcomeSettings;
-use crate::fencing::outcomes::Verdict;
 
 /// The status of an operation that was done, if the operator names none.
 const OK: u16 = 200;
@@ -26,8 +25,8 @@ pub async fn list(
     let limit = limit(query.limit)?;
     // One more than requested, to find out whether there are more.
     let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let found = state.fencing.unknown_operations(&query.prefix, None, most);
-    let mut operations = found.await?;
+    let store = state.fencing.store();
+    let mut operations = store.unknown_operations(&query.prefix, None, most).await?;
     let more = operations.len() > limit;
     operations.truncate(limit);
     Ok(Json(OperationList { operations, more }))
@@ -55,12 +54,11 @@ pub async fn resolve(
     };
     let remember = state.loaded.borrow().settings.remembers();
     let remember = remember.unwrap_or(OutcomeSettings::default().remember.0);
-    let verdict = status.map_or(Verdict::NotDone, |status| Verdict::Done(status, remember));
     completed(async move {
         let asked = (&body.resource, body.operation.as_str());
         let resolved = state
             .fencing
-            .resolve_operation(asked, verdict, &body.reason, &actor);
+            .resolve_operation(asked, (status, remember), &body.reason, &actor);
         if !resolved.await? {
             return Err(NO_SUCH_UNKNOWN.detail(
                 "The resource has no operation of this name whose outcome is unknown: it is known, was \
@@ -70,7 +68,7 @@ pub async fn resolve(
         tracing::warn!(
             resource = %body.resource,
             operation = body.operation,
-            ?verdict,
+            ?status,
             actor,
             reason = body.reason,
             "an operator resolved an operation"

@@ -20,7 +20,8 @@ use super::marks::{cut, limit, list_query, query};
 use super::problem::{AdminProblem, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::StoreTarget;
-use crate::fencing::overview::{Busy, BusyResource};
+use crate::fencing::epochs::ResourceActivity;
+use crate::fencing::operators::BusyResource;
 use crate::json_values::{rfc3339, rfc3339_ms, wall_clock};
 use crate::metrics::{Metrics, Outcome};
 
@@ -145,11 +146,11 @@ pub async fn instances(State(state): State<AdminState>) -> Json<InstanceList> {
 /// One page of the busy resources, where the next one begins, and its limit.
 fn page(
     state: &AdminState,
-    kind: Busy,
+    wanted: fn(&ResourceActivity) -> bool,
     uri: &Uri,
 ) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
     let (query, limit) = list_query(uri)?;
-    let mut busy = state.fencing.busy(kind);
+    let mut busy = state.fencing.busy(wanted);
     busy.retain(|one| {
         let key = one.resource.as_str();
         key.starts_with(&query.prefix) && query.after.as_deref().is_none_or(|after| key > after)
@@ -163,7 +164,7 @@ pub async fn waiting(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<WaitingList>, AdminProblem> {
-    let (waiting, next, _) = page(&state, Busy::Waiting, &uri)?;
+    let (waiting, next, _) = page(&state, |activity| activity.waiting > 0, &uri)?;
     Ok(Json(WaitingList { waiting, next }))
 }
 
@@ -172,7 +173,7 @@ pub async fn unknown(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<UnknownOutcomes>, AdminProblem> {
-    let (open, next, limit) = page(&state, Busy::Unknown, &uri)?;
+    let (open, next, limit) = page(&state, |activity| !activity.unknown.is_empty(), &uri)?;
     let unknown = state.rejections.latest_unknown(None, limit);
     Ok(Json(UnknownOutcomes {
         open,

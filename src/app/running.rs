@@ -193,7 +193,7 @@ impl App {
         });
         if ended.await.is_err() {
             shutdown::say_what_is_cut(&self.fencing, settings.deadline.0);
-            self.fencing.cut();
+            self.fencing.lease().cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
             phases.cut.cancel();

@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::log_writer::LogWriter;
 use crate::fencing::Fencing;
-use crate::fencing::overview::Busy;
 use crate::signals::Signals;
 
 /// A request to drain.
@@ -73,7 +72,7 @@ const NAMED: usize = 50;
 
 /// Says what the deadline of a stop is about to cut.
 pub(super) fn say_what_is_cut(fencing: &Fencing, deadline: Duration) {
-    let busy = fencing.busy(Busy::InFlight);
+    let busy = fencing.busy(|activity| activity.in_flight > 0);
     let named = busy.iter().take(NAMED);
     let named: Vec<&str> = named.map(|one| one.resource.as_str()).collect();
     tracing::warn!(

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::admin::api::{MarkReport, RequestList, StatusView};
-use crate::fencing::overview::BusyResource;
+use crate::fencing::operators::BusyResource;
 use crate::printable::line;
 use crate::rejections::Rejection;
 
@@ -89,7 +89,7 @@ pub fn mark(report: &MarkReport) -> String {
     let epochs = "token instance number";
     let acts = "at action before after actor reason";
     facts(MARK, report)
-        + &section("\nUnknown outcomes\n", SETTLING, &mark.unknown)
+        + &section("\nUnknown outcomes\n", SETTLING, &mark.activity.unknown)
         + &section("\nOpen epochs\n", epochs, &mark.epochs)
         + &section("\nLatest refusals\n", REJECTION, &report.rejections)
         + &section(
@@ -113,7 +113,7 @@ fn with<const N: usize>(row: impl Serialize, more: [(&str, Value); N]) -> Value 
 pub fn all_unknown(list: &[BusyResource]) -> String {
     let rows = list.iter().flat_map(|busy| {
         let one = |unknown| with(unknown, [("resource", json!(busy.resource))]);
-        busy.unknown.iter().map(one)
+        busy.activity.unknown.iter().map(one)
     });
     section(
         "\nUnknown outcomes\n",
@@ -124,9 +124,10 @@ pub fn all_unknown(list: &[BusyResource]) -> String {
 
 pub fn waiting(list: &[BusyResource]) -> String {
     let rows = list.iter().map(|busy| {
-        let settles = busy.unknown.iter().filter_map(|unknown| unknown.settles_in);
+        let unknown = &busy.activity.unknown;
+        let settles = unknown.iter().filter_map(|unknown| unknown.settles_in);
         let settles = settles.max().map(|left| left.as_secs_f64());
-        let (settles, unknown) = (json!(settles), json!(busy.unknown.len()));
+        let (settles, unknown) = (json!(settles), json!(unknown.len()));
         with(
             busy,
             [("settles_in_seconds", settles), ("unknown", unknown)],

@@ -3,44 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Fencing;
-use crate::config::{Finding, Settings};
+use super::{Fencing, FencingSetup};
+use crate::boot_clock::BootClock;
+use crate::config::Finding;
 use crate::fencing::membership::Membership;
 use crate::store::StoreError;
-use crate::store::routes::RouteRecord;
 use crate::throttle::Outage;
 
 /// The tasks behind [`Fencing`] before the store has been reached.
 #[must_use = "nothing fenced is forwarded before it has joined"]
 pub struct Background {
     fencing: Arc<Fencing>,
-    lanes: Vec<JoinHandle<()>>,
+    lanes: JoinSet<()>,
     membership: Membership,
     /// The attempts that did not reach the store.
     unreached: Outage,
 }
 
-impl Background {
-    pub(super) fn new(
-        fencing: &Arc<Fencing>,
-        lanes: Vec<JoinHandle<()>>,
-        settings: &Settings,
-        routes: Arc<RouteRecord>,
-    ) -> Self {
-        Self {
-            fencing: Arc::clone(fencing),
-            lanes,
-            membership: Membership::new(Arc::clone(fencing), settings, routes),
+impl Fencing {
+    /// Assembles the parts, and starts the lanes. The store is not reached yet: see
+    /// [`Background::join`].
+    pub fn start(setup: FencingSetup<'_>) -> (Arc<Self>, Background) {
+        let fencing = Self::assemble(&setup, BootClock::boottime());
+        let background = Background {
+            fencing: Arc::clone(&fencing),
+            lanes: fencing.start_lanes(setup.workers),
+            membership: Membership::new(Arc::clone(&fencing), setup.settings, setup.routes),
             unreached: Outage::default(),
-        }
+        };
+        (fencing, background)
     }
+}
 
+impl Background {
     /// Checks the store, compares the route tables, and joins. `None`: the store cannot be reached,
     /// and trying again may help.
     ///
@@ -83,7 +82,7 @@ impl Background {
         });
         Running {
             fencing,
-            lanes: lanes.into_iter().collect(),
+            lanes,
             membership,
             stop,
             joined,
@@ -95,7 +94,7 @@ impl Background {
 #[must_use = "what is open in the store stays there until it has left"]
 pub struct Running {
     fencing: Arc<Fencing>,
-    lanes: FuturesUnordered<JoinHandle<()>>,
+    lanes: JoinSet<()>,
     membership: JoinHandle<()>,
     stop: CancellationToken,
     joined: bool,
@@ -106,7 +105,7 @@ impl Running {
     /// then on.
     pub async fn failed(&mut self) -> String {
         tokio::select! {
-            Some(ended) = self.lanes.next() => format!("a task that writes to the store has ended: {ended:?}"),
+            Some(ended) = self.lanes.join_next() => format!("a task that writes to the store has ended: {ended:?}"),
             ended = &mut self.membership => format!("the task that renews the lease has ended: {ended:?}"),
         }
     }
@@ -118,11 +117,8 @@ impl Running {
         let fencing = &self.fencing;
         fencing.lease.end();
         self.stop.cancel();
-        for lane in &self.lanes {
-            lane.abort();
-        }
         let leave = async {
-            while self.lanes.next().await.is_some() {}
+            self.lanes.shutdown().await;
             let _ = (&mut self.membership).await;
             if !self.joined {
                 return;

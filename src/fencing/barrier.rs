@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Fencing, overtaken};
-use crate::fencing::epochs::{Ending, Entered, Recalled, Want};
+use crate::fencing::epochs::{Ending, Entered, Want};
 use crate::fencing::lease::PermitTerms;
 use crate::fencing::permit::{Admitted, Permit, Sending};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
@@ -86,8 +86,9 @@ impl Fencing {
         let recalled = self.recall(key, token, began);
         let checked = match recalled {
             Err(refused) => Err(refused),
-            Ok(Recalled::Open) => Ok(false),
-            Ok(Recalled::AskStore) => {
+            // Its epoch is open here.
+            Ok(true) => Ok(false),
+            Ok(false) => {
                 let asked = if self.lease.valid() {
                     let appended = self.append(Some(needs), key, token, Want::Open).await;
                     appended.map_err(|refused| self.noted(refused))

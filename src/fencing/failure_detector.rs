@@ -133,16 +133,24 @@ impl FailureDetector {
             }
             stays
         });
+        // Owners of epochs that were met before this read was sent, or earlier, and have no row.
+        let mut unknown = std::mem::replace(&mut strangers.0, std::mem::take(&mut strangers.1));
+        let before = seen.iter().filter(|(_, seen)| seen.unknown);
+        unknown.extend(before.map(|(id, _)| *id));
+        unknown.retain(|id| rows.iter().all(|row| row.id != *id));
+        let unknown: Vec<_> = unknown.into_iter().map(InstanceRow::unknown).collect();
+        let known = rows.iter().map(|row| (row, false));
+        let all = known.chain(unknown.iter().map(|row| (row, true)));
         let mut verdict = Verdict::default();
-        for row in rows.iter().filter(|row| row.id != me) {
+        for (row, unknown) in all.filter(|(row, _)| row.id != me) {
             let entry = seen.entry(row.id).or_insert(Seen {
                 renewals: row.terms.renewals,
                 still_since: None,
                 dead_since: None,
                 settling: Duration::ZERO,
-                unknown: false,
+                unknown,
             });
-            entry.unknown = false;
+            entry.unknown = unknown;
             entry.settling = self.reckoning.after_death_of(row);
             if row.dead {
                 if std::mem::replace(&mut entry.renewals, row.terms.renewals) != row.terms.renewals
@@ -167,26 +175,6 @@ impl FailureDetector {
                 && read.sent.saturating_sub(since) >= self.reckoning.silence(row.terms.lease)
             {
                 verdict.silent.push((row.id, row.terms.renewals));
-            }
-        }
-        // Those that were met before this read was sent.
-        let met = std::mem::replace(&mut strangers.0, std::mem::take(&mut strangers.1));
-        for id in met.into_iter().filter(|id| *id != me) {
-            seen.entry(id).or_insert_with(|| {
-                verdict.changed = true;
-                Seen {
-                    renewals: 0,
-                    still_since: None,
-                    dead_since: Some(read.answered),
-                    settling: self.reckoning.after_loss(),
-                    unknown: true,
-                }
-            });
-        }
-        for (id, entry) in seen.iter().filter(|(_, entry)| entry.unknown) {
-            let since = entry.dead_since.unwrap_or(read.answered);
-            if read.sent.saturating_sub(since) >= entry.settling {
-                verdict.settled.push(*id);
             }
         }
         verdict

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
 use super::Fencing;
@@ -20,16 +20,21 @@ const LOCKED: Duration = Duration::from_millis(50);
 impl Fencing {
     /// Starts all lanes: each main one on the runtime of its worker if there are as many, the
     /// others here.
-    pub(super) fn start_lanes(self: &Arc<Self>, workers: &[Handle]) -> Vec<JoinHandle<()>> {
+    pub(super) fn start_lanes(self: &Arc<Self>, workers: &[Handle]) -> JoinSet<()> {
+        let mut lanes = JoinSet::new();
         let main = (0..self.epoch_table.lanes()).map(Lane::Main);
-        let lanes = main.chain([Lane::Aside]);
-        let started = lanes.map(|lane| match lane {
-            Lane::Main(index) if index < workers.len() => {
-                workers[index].spawn(Arc::clone(self).run_lane(lane))
-            }
-            _ => tokio::spawn(Arc::clone(self).run_lane(lane)),
-        });
-        started.collect()
+        for lane in main.chain([Lane::Aside]) {
+            let task = Arc::clone(self).run_lane(lane);
+            let worker = match lane {
+                Lane::Main(index) => workers.get(index),
+                Lane::Aside => None,
+            };
+            match worker {
+                Some(worker) => lanes.spawn_on(task, worker),
+                None => lanes.spawn(task),
+            };
+        }
+        lanes
     }
 
     /// Runs until it is dropped.
@@ -65,7 +70,7 @@ impl Fencing {
             ))),
             other => other,
         };
-        let mut locked = false;
+        let locked = matches!(result, Err(StoreError::LockTimeout(_)));
         match &result {
             Ok(_) => {
                 timer.observe_duration();
@@ -74,8 +79,11 @@ impl Fencing {
             Err(error) => {
                 timer.stop_and_discard();
                 self.metrics.store().failed(error);
-                locked = matches!(error, StoreError::LockTimeout(_));
-                self.say(error, batch.asks.len());
+                if let Some(left_out) = self.refused_batches.say_of(error.kind(), Instant::now()) {
+                    // After a row lock, its resources are asked for one by one.
+                    tracing::warn!(%error, kind = error.kind(), resources = batch.asks.len(),
+                        left_out, "the store did not take a batch");
+                }
             }
         }
         let entering = self
@@ -88,26 +96,13 @@ impl Fencing {
         }
     }
 
-    fn say(&self, error: &StoreError, resources: usize) {
-        if matches!(error, StoreError::LockTimeout(_)) {
-            if let Some(left_out) = self.locked_batches.say(Instant::now()) {
-                tracing::warn!(%error, resources, left_out,
-                    "a batch ran into a row lock; its resources are asked for one by one");
-            }
-        } else if let Some(left_out) = self.refused_batches.say_of(error.kind(), Instant::now()) {
-            tracing::warn!(%error, kind = error.kind(), left_out,
-                "the store did not take a batch");
-        }
-    }
-
     /// Has the owners of older epochs notified, if they live.
     pub(super) fn tell(&self, mut owners: Vec<Notification>) {
         owners.retain(|owner| {
-            let lives = |id| {
+            owner.to.is_none_or(|id| {
                 self.detector.meet(id);
                 self.store.shared() && !self.detector.is_dead(id)
-            };
-            owner.to.is_none_or(lives)
+            })
         });
         self.epoch_table.errands().notifications.add(owners);
     }

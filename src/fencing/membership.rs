@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
@@ -108,20 +108,21 @@ impl Membership {
 
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let membership = &self;
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = async {
-                tokio::join!(
-                    membership.renewals(),
-                    membership.polls(),
-                    membership.cutoff(),
-                    membership.errands(),
-                    membership.place(),
-                    membership.counting(),
-                );
-            } => {}
-        }
+        let loops = async {
+            tokio::join!(
+                self.renewals(),
+                self.polls(),
+                self.hearing(),
+                self.looking(),
+                self.rechecking(),
+                self.ceding(),
+                self.notifying(),
+                self.repairing(),
+                self.place(),
+                self.counting(),
+            );
+        };
+        stop.run_until_cancelled(loops).await;
     }
 
     async fn renewals(&self) {
@@ -267,15 +268,10 @@ impl Membership {
         let terms = self.own_terms();
         let renewal = self.fencing.store.renew(me, &terms, &publication);
         match self.bounded(renewal).await? {
-            Renewal::Alive(era) => self.alive(era, sent).await?,
-            Renewal::Unknown if self.cannot_have_settled() => self.record_again(&identity).await?,
-            Renewal::Dead | Renewal::Unknown => self.rejoin(&identity).await?,
+            Renewal::Alive(era) => self.alive(era, sent).await,
+            Renewal::Unknown if self.cannot_have_settled() => self.record_again(&identity).await,
+            Renewal::Dead | Renewal::Unknown => self.rejoin(&identity).await,
         }
-        self.fencing
-            .metrics
-            .store()
-            .set_lease_remaining(self.fencing.lease.remaining());
-        Ok(())
     }
 
     /// Goes on under a new id: this instance was declared dead.
@@ -365,28 +361,16 @@ impl Membership {
             .unwrap_or(Err(StoreError::Timeout(limit)))
     }
 
-    /// Cuts exchanges that have run for too long under a lapsed lease. Wakes at the due moment, and
-    /// often before it: this timer's clock stops while the machine is suspended, and the lease's
-    /// does not.
-    async fn cutoff(&self) {
+    /// Cuts exchanges that have run for too long under a lapsed lease, and has rows read. Wakes at
+    /// the moment of the next cut, and often before it: this timer's clock stops while the machine
+    /// is suspended, and the lease's does not.
+    async fn polls(&self) {
         loop {
             let due = self.fencing.lease.cut_overdue();
-            self.fencing
-                .metrics
-                .store()
-                .set_lease_remaining(self.fencing.lease.remaining());
-            tokio::time::sleep(due.min(LOOK_AGAIN)).await;
-        }
-    }
-
-    async fn polls(&self) {
-        let mut tick = tokio::time::interval(LOOK_AGAIN);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
             self.look_for_waiting();
             let errands = self.table().errands();
             errands.looks.add(errands.later.take(usize::MAX));
+            tokio::time::sleep(due.min(LOOK_AGAIN)).await;
         }
     }
 

@@ -10,7 +10,7 @@
 //!   end.
 //! - [`Fencing::begin_operation`] makes sure that an operation is sent by one attempt at a time: see
 //!   [`operations`].
-//! - Operators list, view, advance, override and resolve: see [`operators`], and [`outcomes`] for
+//! - Operators view, advance, override and resolve: see [`operators`], and [`outcomes`] for
 //!   operations. They forget marks: see [`prune`].
 //!
 //! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`], the
@@ -28,7 +28,6 @@ pub mod membership;
 pub mod operations;
 pub mod operators;
 pub mod outcomes;
-pub mod overview;
 pub mod permit;
 pub mod prune;
 mod refused;
@@ -48,7 +47,7 @@ pub use self::refused::{NoAnswer, Refused, TRY_AGAIN, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::deadline_timer::within;
-use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimits, Waiter, Want};
+use crate::fencing::epochs::{EpochTable, EpochTableSetup, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
@@ -86,8 +85,6 @@ pub struct Fencing {
     room: RequestLimits,
     /// How many requests wait, at all resources.
     crowd: AtomicUsize,
-    /// Batches that ran into a row lock.
-    locked_batches: Throttle,
     /// Batches that the store did not take.
     refused_batches: Throttle,
     /// From when on marks may be deleted by the prune that was announced last. Held for a look.
@@ -101,15 +98,6 @@ pub struct Fencing {
 }
 
 impl Fencing {
-    /// Assembles the parts, and starts the lanes. The store is not reached yet: see
-    /// [`Background::join`].
-    pub fn start(setup: FencingSetup<'_>) -> (Arc<Self>, Background) {
-        let fencing = Self::assemble(&setup, BootClock::boottime());
-        let lanes = fencing.start_lanes(setup.workers);
-        let background = Background::new(&fencing, lanes, setup.settings, setup.routes);
-        (fencing, background)
-    }
-
     /// The parts. No lane runs yet.
     fn assemble(setup: &FencingSetup<'_>, clock: BootClock) -> Arc<Self> {
         let (store, settings) = (&setup.store, setup.settings);
@@ -140,7 +128,6 @@ impl Fencing {
                 waiting: limits.waiting(),
             },
             crowd: AtomicUsize::new(0),
-            locked_batches: Throttle::of_repeats(),
             refused_batches: Throttle::of_repeats(),
             announcement: Mutex::default(),
             unknown_operations: Mutex::default(),
@@ -166,10 +153,10 @@ impl Fencing {
             self.checked(CheckResult::StaleToken, (now, now), trace);
             return Err(stale);
         }
-        Ok(recalled == Ok(Recalled::Open))
+        Ok(recalled.unwrap_or(false))
     }
 
-    fn recall(&self, key: &ResourceKey, token: Token, now: Instant) -> Result<Recalled, Refused> {
+    fn recall(&self, key: &ResourceKey, token: Token, now: Instant) -> Result<bool, Refused> {
         let incarnation = self.lease.incarnation();
         self.epoch_table.recall(key, token, incarnation, now)
     }
@@ -292,9 +279,10 @@ impl Fencing {
         &self.lease
     }
 
-    /// Cuts the exchanges that are still in flight: they stay on record as unknown.
-    pub fn cut(&self) {
-        self.lease.cut();
+    /// The store, for what operators read of it.
+    #[must_use]
+    pub fn store(&self) -> &dyn MarkStore {
+        &*self.store
     }
 
     /// Takes over how many resources may be new.
@@ -304,8 +292,9 @@ impl Fencing {
 
     /// Sets the gauges that are only true at the moment of asking. Does not block.
     pub fn refresh_gauges(&self) {
-        let remaining = self.lease.remaining();
-        self.metrics.store().set_lease_remaining(remaining);
+        let left = self.lease.remaining();
+        let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
+        self.metrics.series.lease_remaining_seconds.set(seconds);
         if let Some(marks) = self.store.counted() {
             self.metrics.series.marks.set(marks);
         }

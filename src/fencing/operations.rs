@@ -12,9 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fencing, NoAnswer, Refused};
 use crate::fencing::permit::Sending;
-use crate::store::{
-    Attempt, AttemptEnd, AttemptKey, Operation, OperationState, StoreError, UnknownOperation,
-};
+use crate::store::{Attempt, AttemptEnd, AttemptKey, Operation, OperationState, StoreError};
 
 /// The pauses between the tries to record the end of an attempt, in seconds: a statement without an answer
 /// may commit seconds later.
@@ -39,9 +37,8 @@ pub enum Begun {
 
 /// An operation whose outcome is unknown, and has settled.
 pub struct UnknownAttempt {
-    own: OwnAttempt,
     /// To take its place.
-    asked: Attempt,
+    own: OwnAttempt,
     /// The name of the attempt whose outcome it is.
     from: String,
 }
@@ -50,7 +47,7 @@ pub struct UnknownAttempt {
 /// given back; dropped after it and before an end, its outcome is unknown.
 #[must_use = "others wait for its end"]
 pub struct OwnAttempt {
-    key: Arc<AttemptKey>,
+    asked: Arc<Attempt>,
     fencing: Arc<Fencing>,
     /// A stop waits for what goes on without the request.
     tasks: TaskTracker,
@@ -80,49 +77,32 @@ impl Fencing {
         (operation, digest, name): (String, String, String),
         tasks: &TaskTracker,
     ) -> Result<Begun, Refused> {
-        let asked = Attempt {
-            key: AttemptKey {
-                resource: permit.key().clone(),
-                operation,
-                attempt: name,
-            },
-            digest,
-            token: permit.token(),
-            instance: self.instance(),
-        };
         let mut own = OwnAttempt {
-            key: Arc::new(asked.key.clone()),
+            asked: Arc::new(Attempt {
+                key: AttemptKey {
+                    resource: permit.key.clone(),
+                    operation,
+                    attempt: name,
+                },
+                digest,
+                token: permit.token,
+                instance: self.instance(),
+            }),
             fencing: Arc::clone(self),
             tasks: tasks.clone(),
             // From now on it may be on record, even if no answer comes.
             stage: Stage::Unsent,
             again: false,
         };
-        let begun = self.store.begin_operation(&asked).await;
+        let begun = self.store.begin_operation(&own.asked).await;
         let found = begun.map_err(|error| self.no_answer(&error))?;
-        if found.attempt == own.key.attempt {
+        if found.attempt == own.asked.key.attempt {
             return Ok(Begun::Own(own));
         }
         own.stage = Stage::Over;
         // Later than the read: if it holds now, it held then, and the permit kept other tokens out.
         let held = self.lease.holds(permit.incarnation());
-        Ok(judge(own, asked, found, held))
-    }
-
-    /// The operations whose outcome is not known, for operators.
-    ///
-    /// # Errors
-    ///
-    /// The store gave no answer.
-    pub async fn unknown_operations(
-        &self,
-        prefix: &str,
-        operation: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<UnknownOperation>, StoreError> {
-        self.store
-            .unknown_operations(prefix, operation, limit)
-            .await
+        Ok(judge(own, found, held))
     }
 
     /// Deletes answers that are older than they were to be remembered.
@@ -143,7 +123,8 @@ impl Fencing {
 }
 
 /// Judges an operation by the row of another attempt. `held`: the lease held when the row was read.
-fn judge(own: OwnAttempt, asked: Attempt, found: Operation, held: bool) -> Begun {
+fn judge(own: OwnAttempt, found: Operation, held: bool) -> Begun {
+    let asked = &own.asked;
     if found.digest != asked.digest {
         return Begun::Mismatch;
     }
@@ -156,7 +137,7 @@ fn judge(own: OwnAttempt, asked: Attempt, found: Operation, held: bool) -> Begun
     };
     if settled {
         let from = found.attempt;
-        Begun::Unknown(UnknownAttempt { own, asked, from })
+        Begun::Unknown(UnknownAttempt { own, from })
     } else {
         Begun::UnderWay
     }
@@ -172,7 +153,7 @@ impl UnknownAttempt {
     pub async fn retake(mut self, again: bool) -> Result<Option<OwnAttempt>, Refused> {
         (self.own.stage, self.own.again) = (Stage::Unsent, again);
         let fencing = Arc::clone(&self.own.fencing);
-        let taken = fencing.store.retake_operation(&self.asked, &self.from);
+        let taken = fencing.store.retake_operation(&self.own.asked, &self.from);
         if taken.await.map_err(|error| fencing.no_answer(&error))? {
             return Ok(Some(self.own));
         }
@@ -189,7 +170,7 @@ impl UnknownAttempt {
         let fencing = &self.own.fencing;
         let of = AttemptKey {
             attempt: self.from.clone(),
-            ..self.asked.key.clone()
+            ..self.own.asked.key.clone()
         };
         let end = AttemptEnd::Known(answer, remember);
         let known = fencing.store.end_operation(&of, end).await;
@@ -213,7 +194,8 @@ impl OwnAttempt {
                 return;
             }
         }
-        tracing::warn!(resource = %self.key.resource, operation = self.key.operation,
+        let key = &self.asked.key;
+        tracing::warn!(resource = %key.resource, operation = key.operation,
             "the answer to an operation is not recorded yet; its outcome counts as unknown");
         let (answer, tasks) = (answer.to_owned(), self.tasks.clone());
         tasks.spawn(async move {
@@ -229,7 +211,7 @@ impl OwnAttempt {
     /// Says whether the store has answered. Another attempt may be in the place of this one by then.
     async fn record(&mut self, answer: &str, remember: Duration) -> bool {
         let end = AttemptEnd::Known(answer, remember);
-        if let Err(error) = self.fencing.store.end_operation(&self.key, end).await {
+        if let Err(error) = self.fencing.store.end_operation(&self.asked.key, end).await {
             self.fencing.metrics.store().failed(&error);
             return false;
         }
@@ -242,7 +224,7 @@ impl OwnAttempt {
     pub async fn give_back(mut self) {
         // Dropped before the store has answered, it goes on.
         self.stage = Stage::Unsent;
-        if forget(&self.fencing, &self.key, self.again).await == Some(true) {
+        if forget(&self.fencing, &self.asked.key, self.again).await == Some(true) {
             self.stage = Stage::Over;
         }
     }
@@ -253,15 +235,15 @@ impl Drop for OwnAttempt {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let (fencing, key) = (Arc::clone(&self.fencing), Arc::clone(&self.key));
+        let (fencing, asked) = (Arc::clone(&self.fencing), Arc::clone(&self.asked));
         match self.stage {
             Stage::Over => {}
             Stage::Unsent => {
                 let again = self.again;
                 // A stop waits for one try, and not for the pauses.
                 let rest = async move {
-                    if forget(&fencing, &key, again).await != Some(true) {
-                        tokio::spawn(give_back(fencing, key, again));
+                    if forget(&fencing, &asked.key, again).await != Some(true) {
+                        tokio::spawn(give_back(fencing, asked, again));
                     }
                 };
                 self.tasks.spawn_on(rest, &runtime);
@@ -270,7 +252,7 @@ impl Drop for OwnAttempt {
             Stage::Sent => {
                 runtime.spawn(async move {
                     tokio::time::sleep(fencing.settle).await;
-                    let end = || fencing.store.end_operation(&key, AttemptEnd::Settled);
+                    let end = || fencing.store.end_operation(&asked.key, AttemptEnd::Settled);
                     while let Err(error) = end().await {
                         fencing.metrics.store().failed(&error);
                         tokio::time::sleep(AGAIN).await;
@@ -296,12 +278,12 @@ async fn forget(fencing: &Fencing, of: &AttemptKey, again: bool) -> Option<bool>
 }
 
 /// Tries until the store has answered, and long enough for a statement without an answer to commit.
-async fn give_back(fencing: Arc<Fencing>, key: Arc<AttemptKey>, again: bool) {
+async fn give_back(fencing: Arc<Fencing>, asked: Arc<Attempt>, again: bool) {
     let mut pauses = PAUSES.into_iter();
     loop {
         let (pause, is_last) = (pauses.next(), pauses.len() == 0);
         tokio::time::sleep(pause.map_or(AGAIN, Duration::from_secs)).await;
-        match forget(&fencing, &key, again).await {
+        match forget(&fencing, &asked.key, again).await {
             Some(on_record) if on_record || is_last => return,
             _ => {}
         }

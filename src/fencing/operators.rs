@@ -1,13 +1,15 @@
-//! The operators' actions, as methods of [`Fencing`]: reading marks, and the three changes that an
-//! operator may make to one. The caller bounds the time of each. A change runs to its end even if
-//! the caller leaves.
+//! Operators' views and actions, as methods of [`Fencing`]: lists of what is stuck, and with whom,
+//! from memory alone, so that a store that is down delays none of them; one mark; and the three
+//! changes that an operator may make to one. The caller bounds the time of each. A change runs to
+//! its end even if the caller leaves.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-pub use super::epochs::UnknownView;
+use super::epochs::{ResourceActivity, UnknownView};
+use super::failure_detector::{InstanceState, InstanceView};
 use super::{Fencing, Refused, Undecided};
 use crate::routing::{Decision, ResourceKey, Token};
 use crate::store::{AuditRow, Epoch, MarkRow, Notification, Opening, Override, StoreError};
@@ -22,11 +24,8 @@ const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 pub struct MarkView {
     #[serde(flatten)]
     pub row: MarkRow,
-    /// Permits of this instance that have not ended.
-    pub in_flight: usize,
-    /// Requests that wait here for older ones.
-    pub waiting: usize,
-    pub unknown: Vec<UnknownView>,
+    #[serde(flatten)]
+    pub activity: ResourceActivity,
     /// Open epochs, of all instances.
     pub epochs: Vec<EpochView>,
 }
@@ -49,6 +48,22 @@ impl From<Epoch> for EpochView {
     }
 }
 
+/// One resource with requests under way here.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BusyResource {
+    pub resource: ResourceKey,
+    #[serde(flatten)]
+    pub activity: ResourceActivity,
+}
+
+/// How many there are, at all resources of this instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusyCounts {
+    pub in_flight: usize,
+    pub waiting: usize,
+    pub unknown: usize,
+}
+
 /// Why an operator's action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -67,18 +82,46 @@ fn inherited_id(epoch: &Epoch) -> String {
 }
 
 impl Fencing {
-    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
-    ///
-    /// # Errors
-    ///
-    /// The store gave no answer.
-    pub async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<MarkRow>, StoreError> {
-        self.store.list(prefix, after, limit).await
+    /// The resources with activity that is `wanted`, in the order of their keys.
+    pub fn busy(&self, wanted: impl FnMut(&ResourceActivity) -> bool) -> Vec<BusyResource> {
+        let all = self.epoch_table.activities(Instant::now(), wanted);
+        let of = |(resource, activity)| BusyResource { resource, activity };
+        let mut busy: Vec<_> = all.into_iter().map(of).collect();
+        busy.sort_unstable_by(|one, two| one.resource.as_str().cmp(two.resource.as_str()));
+        busy
+    }
+
+    /// The tokens of the older requests that a request waits for here.
+    #[must_use]
+    pub fn older(&self, key: &ResourceKey, token: Token) -> Vec<Token> {
+        self.epoch_table.older(key, token)
+    }
+
+    /// The sums over all resources.
+    #[must_use]
+    pub fn busy_counts(&self) -> BusyCounts {
+        let mut counts = BusyCounts::default();
+        self.epoch_table.activities(Instant::now(), |activity| {
+            counts.in_flight += activity.in_flight;
+            counts.waiting += activity.waiting;
+            counts.unknown += activity.unknown.len();
+            false
+        });
+        counts
+    }
+
+    /// The instances of the namespace: this one first, the others in the order of their ids.
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        let this = InstanceView {
+            id: self.instance().to_string(),
+            state: InstanceState::This,
+            silent_for: None,
+            settles_in: None,
+        };
+        let mut others = self.detector.others(self.lease.clock().now());
+        others.sort_unstable_by(|one, two| one.id.cmp(&two.id));
+        std::iter::once(this).chain(others).collect()
     }
 
     /// One mark; `None`: the resource has none.
@@ -90,13 +133,13 @@ impl Fencing {
         let Some((row, epochs)) = self.row(resource).await? else {
             return Ok(None);
         };
-        let activity = self.epoch_table.activity(resource, Instant::now());
+        let mut activity = self.epoch_table.activity(resource, Instant::now());
         let now = self.lease.clock().now();
         let me = self.instance();
         let others = epochs.iter().filter(|epoch| epoch.instance != me);
         let inherited = others.filter_map(|epoch| {
             Some(UnknownView {
-                number: None,
+                number: 0,
                 id: inherited_id(epoch),
                 token: epoch.token,
                 settles_in: Some(self.detector.settles_in(epoch.instance, now)?),
@@ -104,11 +147,10 @@ impl Fencing {
                 inherited: true,
             })
         });
+        activity.unknown.extend(inherited);
         Ok(Some(MarkView {
             row,
-            in_flight: activity.in_flight,
-            waiting: activity.waiting,
-            unknown: activity.unknown.into_iter().chain(inherited).collect(),
+            activity,
             epochs: epochs.into_iter().map(EpochView::from).collect(),
         }))
     }
@@ -187,10 +229,8 @@ impl Fencing {
             // Idle epochs have nothing in flight: they are ceded first, here and elsewhere.
             let idle = self.epoch_table.release(resource, me, open);
             let others = open.iter().filter(|epoch| epoch.instance != me);
-            let mut living = others
-                .clone()
-                .map(|epoch| !self.detector.is_dead(epoch.instance));
-            let stays = living.next() != Some(true) || living.any(|lives| !lives);
+            let is_dead = |epoch: &Epoch| self.detector.is_dead(epoch.instance);
+            let stays = others.clone().next().is_none() || others.clone().any(is_dead);
             if attempt == PATIENCE.0 || idle.is_empty() && stays {
                 return Ok(done);
             }
@@ -222,8 +262,7 @@ impl Fencing {
         let now = Instant::now();
         let activity = self.epoch_table.activity(resource, now);
         let mut own = activity.unknown.iter();
-        let unknown = own.find(|own| own.id == unknown_id);
-        if let Some((unknown, number)) = unknown.and_then(|own| Some((own, own.number?))) {
+        if let Some(own) = own.find(|own| own.id == unknown_id) {
             if self.lease.is_over() {
                 return Err(OperatorError::Refused(
                     "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
@@ -233,10 +272,10 @@ impl Fencing {
             }
             // The audit comes first: the outcome counts as known because this operator vouches for
             // it.
-            let tokens = (Some(unknown.token), Some(unknown.token));
+            let tokens = (Some(own.token), Some(own.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)
                 .await?;
-            return Ok(self.epoch_table.settled(resource, number, now));
+            return Ok(self.epoch_table.settled(resource, own.number, now));
         }
         let open = self.row(resource).await?;
         let mut open = open.into_iter().flat_map(|(_, open)| open);
@@ -264,19 +303,6 @@ impl Fencing {
         }
         self.epoch_table.errands().looks.add([resource.clone()]);
         Ok(true)
-    }
-
-    /// The operators' actions on a resource, the latest first.
-    ///
-    /// # Errors
-    ///
-    /// The store gave no answer.
-    pub async fn audit(
-        &self,
-        resource: &ResourceKey,
-        limit: u32,
-    ) -> Result<Vec<AuditRow>, StoreError> {
-        self.store.audit(resource, limit).await
     }
 
     /// The mark, and the epochs of its resource that are not over.

@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::time::MissedTickBehavior;
 
 use super::Fencing;
 use super::operators::OperatorError;
@@ -34,16 +33,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A status alone.
-    fn empty(status: u16) -> Self {
-        Self {
-            status,
-            fields: Vec::new(),
-            body: Some(String::new()),
-            digest: BASE64_STANDARD.encode(Sha256::digest([])),
-        }
-    }
-
     /// The document that is recorded.
     #[must_use]
     pub fn document(&self) -> String {
@@ -51,18 +40,10 @@ impl Answer {
     }
 }
 
-/// An operator's statement about an operation.
-#[derive(Clone, Copy, Debug)]
-pub enum Verdict {
-    /// It took effect: its repetitions get this status, for so long.
-    Done(u16, Duration),
-    /// It did not, and may be sent again.
-    NotDone,
-}
-
 impl Fencing {
     /// Records what an operator knows of an operation whose outcome is unknown and has settled, and
-    /// audits it. `false`: there is no such operation.
+    /// audits it: it took effect, and its repetitions get this `status` for so long; `None`: it did
+    /// not, and may be sent again. `false`: there is no such operation.
     ///
     /// # Errors
     ///
@@ -70,7 +51,7 @@ impl Fencing {
     pub async fn resolve_operation(
         &self,
         (resource, operation): (&ResourceKey, &str),
-        verdict: Verdict,
+        (status, remember): (Option<u16>, Duration),
         reason: &str,
         actor: &str,
     ) -> Result<bool, OperatorError> {
@@ -89,49 +70,44 @@ impl Fencing {
                 found.instance
             )));
         }
-        let what = match verdict {
-            Verdict::Done(status, _) => format!("done, {status}"),
-            Verdict::NotDone => "not done".to_owned(),
-        };
+        let done = status.map(|status| format!("done, {status}"));
+        let what = done.as_deref().unwrap_or("not done");
         let text = format!("operation {operation}: {what}: {reason}");
         let tokens = (Some(found.token), Some(found.token));
         self.audit_row(resource, "resolve", tokens, &text, actor)
             .await?;
         // Only of the attempt that was looked at: a later one is in flight.
-        let answer;
-        let end = match verdict {
-            Verdict::Done(status, remember) => {
-                answer = Answer::empty(status).document();
-                AttemptEnd::Known(&answer, remember)
-            }
-            Verdict::NotDone => AttemptEnd::Undone,
-        };
+        let answer = status.map(|status| Answer {
+            status,
+            fields: Vec::new(),
+            body: Some(String::new()),
+            digest: BASE64_STANDARD.encode(Sha256::digest([])),
+        });
+        let answer = answer.map(|answer| answer.document());
+        let known = answer.as_deref();
+        let known = known.map(|answer| AttemptEnd::Known(answer, remember));
+        let end = known.unwrap_or(AttemptEnd::Undone);
         Ok(store.end_operation(&found.key, end).await?)
     }
 
     /// Forgets the answers that are old enough, and counts the operations whose outcome is unknown,
     /// each minute in which a route remembers outcomes. Runs until it is dropped.
     pub async fn keep_operations(self: Arc<Self>, remembers: impl Fn() -> bool) {
-        let mut tick = tokio::time::interval(UPKEEP);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            if !remembers() {
-                self.set_unknown_operations(UnknownCount::default());
-                continue;
+            let mut counted = Ok(UnknownCount::default());
+            if remembers() {
+                self.expire_operations().await;
+                counted = self.store.count_unknown_operations().await;
             }
-            self.expire_operations().await;
-            match self.store.count_unknown_operations().await {
-                Ok(count) => self.set_unknown_operations(count),
+            match counted {
+                Ok(count) => {
+                    self.metrics.series.operations_unknown.set(count.operations);
+                    *locked(&self.unknown_operations) = count;
+                }
                 Err(error) => self.metrics.store().failed(&error),
             }
+            tokio::time::sleep(UPKEEP).await;
         }
-    }
-
-    fn set_unknown_operations(&self, count: UnknownCount) {
-        let gauge = &self.metrics.series.operations_unknown;
-        gauge.set(count.operations);
-        *locked(&self.unknown_operations) = count;
     }
 
     /// The operations whose outcome is unknown and has settled, in the whole namespace, as of the

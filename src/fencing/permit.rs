@@ -41,31 +41,17 @@ pub struct Admitted {
 /// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
 #[must_use = "newer tokens wait until this ends"]
 pub struct Sending {
-    pub(super) fencing: Arc<Fencing>,
-    pub(super) cutoff: Arc<CancellationToken>,
-    pub(super) key: ResourceKey,
-    pub(super) token: Token,
+    pub fencing: Arc<Fencing>,
+    /// Cancelled when the lease has been lapsed for too long: the exchange is reset.
+    pub cutoff: Arc<CancellationToken>,
+    pub key: ResourceKey,
+    pub token: Token,
     pub(super) ticket: Ticket,
     /// [`Ending::Unknown`] from [`Permit::begin`] until it has settled.
     pub(super) ending: Ending,
 }
 
 impl Sending {
-    #[must_use]
-    pub fn fencing(&self) -> &Arc<Fencing> {
-        &self.fencing
-    }
-
-    #[must_use]
-    pub fn key(&self) -> &ResourceKey {
-        &self.key
-    }
-
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.token
-    }
-
     /// The lease's incarnation that every write must still be under.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
@@ -77,12 +63,6 @@ impl Sending {
     #[must_use]
     pub fn superseded(&self) -> &CancellationToken {
         &self.ticket.superseded
-    }
-
-    /// Cancelled when the lease has been lapsed for too long: the exchange is reset.
-    #[must_use]
-    pub fn cutoff(&self) -> &CancellationToken {
-        &self.cutoff
     }
 
     /// Nothing was sent, or the upstream's response has been received whole.

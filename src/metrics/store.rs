@@ -1,7 +1,6 @@
 //! [`StoreMetrics`]: the series of the store's side, and why the store does not answer.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::families::Families;
 use crate::locked::locked;
@@ -49,11 +48,5 @@ impl StoreMetrics {
     pub fn status(&self) -> (bool, Option<Arc<str>>) {
         let trouble = locked(&self.trouble);
         (self.series.store_up.get() == 1, trouble.clone())
-    }
-
-    /// Sets the time left of the lease; `None`: there is nothing to renew any more.
-    pub fn set_lease_remaining(&self, left: Option<Duration>) {
-        let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
-        self.series.lease_remaining_seconds.set(seconds);
     }
 }

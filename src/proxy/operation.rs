@@ -86,7 +86,7 @@ impl Proxy {
         };
         let told = match &settings.look_up {
             Some(look_up) => {
-                let (by, name) = ((look_up, settings), (permit.key(), &*asked.name));
+                let (by, name) = ((look_up, settings), (&permit.key, &*asked.name));
                 tokio::select! {
                     told = self.look_up((context, route), head, by, name) => {
                         // Of the operation that says nothing.
@@ -97,7 +97,7 @@ impl Proxy {
                         })
                     }
                     () = permit.superseded().cancelled() => {
-                        return Err(self.fencing.superseded(permit.key(), permit.token()).into());
+                        return Err(self.fencing.superseded(&permit.key, permit.token).into());
                     }
                 }
             }

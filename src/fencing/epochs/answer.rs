@@ -9,12 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::EpochTable;
 use super::compose::{Asked, Composed, MarkRoom, Sent};
 use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
-use super::judge::{Judgement, judge, mark_after};
 use super::request::{Answers, Waiter, Want};
 use crate::fencing::lease::Identity;
 use crate::fencing::refused::{NoAnswer, Refused};
-use crate::metrics::Limit;
-use crate::routing::{ResourceKey, Token};
+use crate::metrics::{DecidedBy, Limit};
+use crate::routing::{self, Decision, ResourceKey, Token};
 use crate::store::{Ask, Epoch, Found, Notification, Opening, StoreError};
 
 /// How often a request is asked again before it is refused.
@@ -47,20 +46,17 @@ impl EpochTable {
         } = composed;
         (sent.holds, sent.now) = (holds, now);
         let mut out = Entering::default();
-        if result.is_ok() {
-            self.ready.passed(asks.iter().map(|ask| &ask.resource));
-        }
-        let each = asks.into_iter().zip(asked);
         match result {
             Ok(found) => {
-                for ((ask, asked), found) in each.zip(found) {
+                self.ready.passed(asks.iter().map(|ask| &ask.resource));
+                for ((ask, asked), found) in asks.into_iter().zip(asked).zip(found) {
                     self.enter_one(&sent, &ask, asked, &found, &mut out);
                 }
             }
             Err(error) => {
                 let locked = matches!(error, StoreError::LockTimeout(_));
                 let error = NoAnswer::from(&error);
-                for (ask, asked) in each {
+                for (ask, asked) in asks.into_iter().zip(asked) {
                     self.give_room_back(&asked, None);
                     if locked {
                         self.ready.suspect(&ask.resource);
@@ -208,7 +204,9 @@ impl EpochTable {
         None
     }
 
-    /// Answers the requests that share a statement. `doubt`: why its epoch cannot be used.
+    /// Answers the requests that share a statement, which asks for one token of the resource. Others
+    /// may wait with it: older tokens, newer ones that are not believed yet, and new resources
+    /// without room. `doubt`: why its epoch cannot be used.
     fn judge_all(
         &self,
         ask: &Ask,
@@ -221,30 +219,36 @@ impl EpochTable {
         let mut advanced = found.before < mark;
         let mut again = Vec::new();
         for waiter in waiters {
-            let answer = match judge(&waiter, ask.token, mark, room) {
-                // Permissions that were given back since its statement may be enough.
-                Judgement::Refused(Refused::Limited(Limit::NewResources))
-                    if waiter.tries == 0 && self.setup.growth.has_room() =>
-                {
-                    again.push(waiter);
-                    continue;
-                }
-                Judgement::Refused(refused) => Err(refused),
-                Judgement::Again => {
-                    again.push(waiter);
-                    continue;
-                }
-                Judgement::Current => match (&waiter.want, doubt) {
-                    (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
-                        Err(Refused::Spent)
+            let believed = waiter.needs().met_by(mark);
+            let refused = match routing::judge(mark, waiter.token) {
+                Decision::Stale { mark } => Refused::stale(mark, DecidedBy::Store),
+                _ if !believed => Refused::Implausible { mark },
+                _ if mark.is_none() && room == MarkRoom::Full => {
+                    // Permissions that were given back since its statement may be enough.
+                    if waiter.tries == 0 && self.setup.growth.has_room() {
+                        again.push(waiter);
+                        continue;
                     }
-                    (Want::Open, Some(doubt)) => Err(doubt.clone().into()),
+                    Refused::Limited(Limit::NewResources)
+                }
+                // The mark is its token, by this statement or before it.
+                Decision::Current if waiter.token == ask.token => match (&waiter.want, doubt) {
+                    (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
+                        Refused::Spent
+                    }
+                    (Want::Open, Some(doubt)) => doubt.clone().into(),
                     (Want::Open | Want::Raise | Want::Spend(_), _) => {
-                        Ok(std::mem::take(&mut advanced))
+                        out.answers.push(waiter, Ok(std::mem::take(&mut advanced)));
+                        continue;
                     }
                 },
+                // This statement does not decide about its token.
+                Decision::Current | Decision::Advanced => {
+                    again.push(waiter);
+                    continue;
+                }
             };
-            out.answers.push(waiter, answer);
+            out.answers.push(waiter, Err(refused));
         }
         entry.ask_again(again, &mut out.answers);
     }
@@ -307,6 +311,15 @@ impl EpochEntry {
                 self.asking.push(waiter);
             }
         }
+    }
+}
+
+/// The mark after a statement with this answer, if it is known to be in the store.
+fn mark_after(ask: &Ask, found: &Found) -> Option<Token> {
+    if ask.needs.met_by(found.before) {
+        found.before.max(Some(ask.token))
+    } else {
+        found.before
     }
 }
 

@@ -130,25 +130,32 @@ impl EpochTable {
             entry.statement = Statement::None;
             let waiters = entry.still_asking((by.incarnation, *server), answers);
             let renewed = entry.renewed(by, *now);
-            let known = entry.known.map(|known| (known, entry.known_in));
-            let chosen = choose(&waiters, entry.known, || self.setup.growth.take());
-            let chosen = chosen.or(renewed.map(Chosen::renewal))?;
-            let opens = chosen.opens || renewed == Some(chosen.token);
+            let known = entry.known;
+            let chosen = choose(&waiters, entry.mark(), || self.setup.growth.take());
+            let renewal = renewed.map(|token| (token, MarkRoom::Free, true));
+            let (token, room, believed) = chosen.or(renewal)?;
+            let top = || waiters.iter().filter(|waiter| waiter.token == token);
+            let opens = renewed == Some(token) || top().any(|waiter| waiter.want == Want::Open);
             let opening = opens.then(|| self.opening.fetch_add(1, Ordering::AcqRel));
-            if chosen.believed {
+            if believed {
                 // Without use from now on: the statement may drop them.
-                entry.close(|own| own.epoch.token < chosen.token && own.idle());
+                entry.close(|own| own.epoch.token < token && own.idle());
             }
             entry.statement = Statement::Sent(opening);
+            let needs = top().map(Waiter::needs).reduce(Needs::or);
+            let mut needs = needs.unwrap_or_default();
+            needs.present |= room == MarkRoom::Full;
             let ask = Ask {
                 resource: key.clone(),
-                token: chosen.token,
+                token,
                 opening,
-                spend: chosen.spend,
-                needs: chosen.needs,
+                spend: top().find_map(|waiter| match &waiter.want {
+                    Want::Spend(name) => Some(name.clone()),
+                    Want::Open | Want::Raise => None,
+                }),
+                needs,
             };
             let used = entry.used_by(by.instance).collect();
-            let room = chosen.room;
             let asked = Asked {
                 waiters,
                 known,
@@ -175,11 +182,11 @@ impl EpochEntry {
         answers: &mut Answers,
     ) -> Vec<Waiter> {
         let mut asking = std::mem::take(&mut self.asking);
-        asking.retain(|waiter| !waiter.has_left());
+        asking.retain(|waiter| !waiter.reply.is_closed());
         let mut left = Vec::with_capacity(asking.len());
         for waiter in asking {
             let usable = || self.usable(waiter.token, incarnation, server);
-            if let Some(mark) = stale_by(self.known, waiter.token) {
+            if let Some(mark) = stale_by(self.mark(), waiter.token) {
                 let stale = Refused::stale(mark, DecidedBy::Store);
                 answers.push(waiter, Err(stale));
             } else if waiter.want == Want::Open && usable().is_some() {
@@ -204,35 +211,15 @@ impl EpochEntry {
     }
 }
 
-/// The ask for one resource.
-struct Chosen {
-    token: Token,
-    opens: bool,
-    spend: Option<String>,
-    needs: Needs,
-    room: MarkRoom,
-    /// It is plausible at the mark that is known here.
-    believed: bool,
-}
-
-impl Chosen {
-    fn renewal(token: Token) -> Self {
-        Self {
-            token,
-            opens: true,
-            spend: None,
-            needs: Needs::default(),
-            room: MarkRoom::Free,
-            believed: true,
-        }
-    }
-}
-
-/// The highest token that is plausible at the `mark` known here; the others are judged by the
-/// answer. An implausible token, or one without room for a new mark, must not delay the others. So
-/// it is asked for only if there is no other. `take` takes the permission for a resource without a
-/// mark known here. Operators need none.
-fn choose(waiters: &[Waiter], mark: Option<Token>, take: impl FnOnce() -> bool) -> Option<Chosen> {
+/// The token to ask for, and whether it is plausible: the highest that is so at the `mark` known
+/// here; the others are judged by the answer. An implausible token, or one without room for a new
+/// mark, must not delay the others. So it is asked for only if there is no other. `take` takes the
+/// permission for a resource without a mark known here. Operators need none.
+fn choose(
+    waiters: &[Waiter],
+    mark: Option<Token>,
+    take: impl FnOnce() -> bool,
+) -> Option<(Token, MarkRoom, bool)> {
     let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
     let believed = believed.map(|one| one.token).max();
     let operators = waiters.iter().filter(|one| one.bounds.is_none());
@@ -248,21 +235,5 @@ fn choose(waiters: &[Waiter], mark: Option<Token>, take: impl FnOnce() -> bool) 
     };
     let all = waiters.iter().map(|waiter| waiter.token);
     let believed = token.is_some() && room != MarkRoom::Full;
-    let token = token.or(all.max())?;
-    let top = || waiters.iter().filter(|waiter| waiter.token == token);
-    let needs = top().map(Waiter::needs).reduce(Needs::or);
-    let mut needs = needs.unwrap_or_default();
-    needs.present |= room == MarkRoom::Full;
-    let spend = top().find_map(|waiter| match &waiter.want {
-        Want::Spend(name) => Some(name.clone()),
-        Want::Open | Want::Raise => None,
-    });
-    Some(Chosen {
-        token,
-        opens: top().any(|waiter| waiter.want == Want::Open),
-        spend,
-        needs,
-        room,
-        believed,
-    })
+    Some((token.or(all.max())?, room, believed))
 }

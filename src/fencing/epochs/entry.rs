@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::request::Waiter;
 use super::verdicts::{ResourceActivity, UnknownView};
-use crate::routing::{Decision, Token, judge, stale_by};
+use crate::routing::{Token, stale_by};
 use crate::store::{Epoch, Era, InstanceId, Opening};
 
 #[derive(Clone, Debug)]
@@ -74,9 +74,9 @@ pub(super) enum Statement {
 
 #[derive(Default)]
 pub(super) struct EpochEntry {
-    pub(super) known: Option<Token>,
-    /// The era in which the mark was last learned. An override in a later era invalidates it.
-    pub(super) known_in: Era,
+    /// The known mark, and the era in which it was last learned. An override in a later era
+    /// invalidates it.
+    pub(super) known: Option<(Token, Era)>,
     pub(super) epochs: Vec<OwnEpoch>,
     /// Requests that wait for the store.
     pub(super) asking: Vec<Waiter>,
@@ -92,12 +92,17 @@ pub(super) struct EpochEntry {
 }
 
 impl EpochEntry {
+    /// The known mark.
+    pub(super) fn mark(&self) -> Option<Token> {
+        self.known.map(|(mark, _)| mark)
+    }
+
     /// For operators.
     pub(super) fn activity(&self, now: Instant) -> ResourceActivity {
         let unknown = self.epochs.iter().flat_map(|own| {
             let instance = own.epoch.instance.to_string();
             own.unknown.iter().map(move |unknown| UnknownView {
-                number: Some(unknown.number),
+                number: unknown.number,
                 // The number alone would name something else at another proxy, or after a restart.
                 id: format!("{instance}.{}", unknown.number),
                 token: own.epoch.token,
@@ -172,13 +177,10 @@ impl EpochEntry {
     /// Those of these epochs, which are open in the store, that this instance does not use: they give
     /// no permit any more, or never did.
     pub(super) fn unused(&self, me: InstanceId, open: &[Epoch]) -> impl Iterator<Item = Epoch> {
-        let own = open
-            .iter()
-            .copied()
-            .filter(move |epoch| epoch.instance == me);
-        own.filter(move |epoch| {
+        open.iter().copied().filter(move |epoch| {
             let known = self.epochs.iter().any(|own| own.epoch == *epoch);
-            !known && self.statement != Statement::Sent(Some(epoch.opening))
+            let asked = self.statement == Statement::Sent(Some(epoch.opening));
+            epoch.instance == me && !known && !asked
         })
     }
 
@@ -219,15 +221,9 @@ impl EpochEntry {
 
     /// Raises the known mark, and closes every older epoch.
     pub(super) fn learn(&mut self, mark: Token, era: Era) {
-        match judge(self.known, mark) {
-            Decision::Advanced => {
-                self.known = Some(mark);
-                self.known_in = era;
-            }
-            Decision::Current => self.known_in = self.known_in.max(era),
-            Decision::Stale { .. } => {}
-        }
-        let known = self.known;
+        // Of two that are equal, the one of the later era.
+        self.known = self.known.max(Some((mark, era)));
+        let known = self.mark();
         let mut changed = false;
         for own in &mut self.epochs {
             let superseded = stale_by(known, own.epoch.token).is_some();

@@ -6,8 +6,6 @@
 
 use std::sync::atomic::Ordering;
 
-use tokio::time::Instant;
-
 use super::EpochTable;
 use super::entry::EpochEntry;
 use super::spent::Spend;
@@ -29,17 +27,17 @@ pub struct Looking {
 impl EpochTable {
     /// Reads of these rows are about to be sent.
     #[must_use]
-    pub fn looking(&self, keys: Vec<ResourceKey>, by: &Identity) -> Vec<Looking> {
-        let looking = keys.into_iter().map(|key| {
-            let shard = self.shard(&key);
-            let entry = shard.active.get(&key);
-            let known = entry.and_then(|entry| Some((entry.known?, entry.known_in)));
+    pub fn looking(&self, keys: &[ResourceKey], by: &Identity) -> Vec<Looking> {
+        let looking = keys.iter().map(|key| {
+            let shard = self.shard(key);
+            let entry = shard.active.get(key);
+            let known = entry.and_then(|entry| entry.known);
             let used = entry
                 .into_iter()
                 .flat_map(|entry| entry.used_by(by.instance));
             Looking {
                 known,
-                spent: shard.spends.peek(&key).cloned(),
+                spent: shard.spends.peek(key).cloned(),
                 used: used.collect(),
                 server: self.server(),
                 key: key.clone(),
@@ -55,7 +53,6 @@ impl EpochTable {
         looking: &Looking,
         row: Option<&(MarkRow, Vec<Epoch>)>,
         (era, by, holds): (Era, &Identity, bool),
-        worker: usize,
     ) {
         if let Some((mark, _)) = row
             && mark.era > era
@@ -108,7 +105,7 @@ impl EpochTable {
         });
         drop(shard);
         if due {
-            self.ready.push(self.ready.lane(worker), key.clone());
+            self.ready.push(self.ready.lane(0), key.clone());
         }
     }
 
@@ -124,7 +121,7 @@ impl EpochTable {
 
     /// Handles a notification. It is no fact: it closes an epoch that is idle here, or has the row
     /// read.
-    pub fn hinted(&self, notification: &Notification, now: Instant) {
+    pub fn hinted(&self, notification: &Notification) {
         let key = &notification.resource;
         let mut shard = self.shard(key);
         let look = if shard.active.contains_key(key) {
@@ -133,12 +130,10 @@ impl EpochTable {
                     if entry.waiting == 0 {
                         entry.cede_below(token);
                     }
-                    let older = entry.epochs.iter_mut();
-                    let mut older: Vec<_> = older.filter(|own| own.epoch.token < token).collect();
-                    let busy = older.iter_mut().find(|own| !own.wanted);
-                    let looks = busy.map(|own| own.looked = now).is_some();
+                    let older = entry.epochs.iter().filter(|own| own.epoch.token < token);
+                    let mut older = older.peekable();
                     // None: the row may have one that is closed here, and not over.
-                    looks || older.is_empty()
+                    older.peek().is_none() || older.any(|own| !own.wanted)
                 }
                 None => entry.foreign().next().is_some(),
             })

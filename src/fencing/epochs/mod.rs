@@ -27,7 +27,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -56,7 +56,6 @@ mod answer;
 mod compose;
 mod entry;
 mod errands;
-mod judge;
 mod look;
 mod memory;
 mod publication;
@@ -126,7 +125,6 @@ pub struct EpochTable {
     server: AtomicU64,
     /// The opening that the next statement uses. Given out under the lock of its resource's shard.
     opening: AtomicI64,
-    active: AtomicUsize,
     numbers: AtomicU64,
     setup: EpochTableSetup,
     ready: Ready,
@@ -158,7 +156,6 @@ impl EpochTable {
             incarnation: AtomicU64::new(0),
             server: AtomicU64::new(0),
             opening: AtomicI64::new(1),
-            active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
             ready: Ready::new(setup.lanes, setup.workers),
             errands: Errands::default(),
@@ -191,7 +188,8 @@ impl EpochTable {
         self.ready.lanes()
     }
 
-    /// Decides about a request from memory alone, as far as that is possible.
+    /// Decides about a request from memory alone, as far as that is possible. Returns whether its
+    /// epoch is open here; else the store is to be asked.
     ///
     /// # Errors
     ///
@@ -202,24 +200,21 @@ impl EpochTable {
         token: Token,
         incarnation: u64,
         now: Instant,
-    ) -> Result<Recalled, Refused> {
+    ) -> Result<bool, Refused> {
         let mut shard = self.shard(key);
         if let Some(entry) = shard.active.get_mut(key) {
-            if let Some(known) = stale_by(entry.known, token) {
+            if let Some(known) = stale_by(entry.mark(), token) {
                 return Err(Refused::stale(known, DecidedBy::Memory));
             }
             if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
                 return Err(Refused::repairing(left));
             }
-            return Ok(match entry.usable(token, incarnation, self.server()) {
-                Some(_) => Recalled::Open,
-                None => Recalled::AskStore,
-            });
+            return Ok(entry.usable(token, incarnation, self.server()).is_some());
         }
         let remembered = shard.remembered.get(key).map(|(known, _)| *known);
         match stale_by(remembered, token) {
             Some(known) => Err(Refused::stale(known, DecidedBy::Memory)),
-            None => Ok(Recalled::AskStore),
+            None => Ok(false),
         }
     }
 
@@ -258,7 +253,7 @@ impl EpochTable {
         let Some(entry) = shard.active.get_mut(key) else {
             return Ok(Entered::NotOpen);
         };
-        if let Some(known) = stale_by(entry.known, token) {
+        if let Some(known) = stale_by(entry.mark(), token) {
             return Err(Refused::stale(known, DecidedBy::Barrier));
         }
         if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
@@ -420,15 +415,10 @@ impl EpochTable {
         } = shard;
         let mut place = match active.entry(key.clone()) {
             Entry::Occupied(place) => place,
-            Entry::Vacant(place) => {
-                let remembered = remembered.pop(key);
-                self.active.fetch_add(1, Ordering::Relaxed);
-                place.insert_entry(EpochEntry {
-                    known: remembered.map(|(known, _)| known),
-                    known_in: remembered.map_or(0, |(_, era)| era),
-                    ..EpochEntry::default()
-                })
-            }
+            Entry::Vacant(place) => place.insert_entry(EpochEntry {
+                known: remembered.pop(key),
+                ..EpochEntry::default()
+            }),
         };
         let entry = place.get_mut();
         let (open, waiting) = (entry.epochs.len(), entry.waiting);
@@ -444,21 +434,17 @@ impl EpochTable {
         result
     }
 
-    /// Runs `f` on each entry of a shard. It may close epochs, and not change who waits.
-    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&ResourceKey, &mut EpochEntry)) {
-        let Shard {
-            active, remembered, ..
-        } = shard;
-        active.retain(|key, entry| {
-            let open = entry.epochs.len();
-            f(key, entry);
-            !self.tidied(key, entry, open, remembered)
-        });
-    }
-
+    /// Runs `f` on each entry, shard by shard. It may close epochs, and not change who waits.
     fn every(&self, mut f: impl FnMut(&ResourceKey, &mut EpochEntry)) {
         for shard in &self.shards {
-            self.each(&mut locked(shard), &mut f);
+            let Shard {
+                active, remembered, ..
+            } = &mut *locked(shard);
+            active.retain(|key, entry| {
+                let open = entry.epochs.len();
+                f(key, entry);
+                !self.tidied(key, entry, open, remembered)
+            });
         }
     }
 
@@ -484,9 +470,8 @@ impl EpochTable {
         if !entry.idle() {
             return false;
         }
-        self.active.fetch_sub(1, Ordering::Relaxed);
         if let Some(known) = entry.known {
-            remembered.put(key.clone(), (known, entry.known_in));
+            remembered.put(key.clone(), known);
             if remembered.len() > self.setup.capacity.div_ceil(SHARDS) {
                 remembered.pop_lru();
             }

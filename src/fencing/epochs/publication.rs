@@ -29,23 +29,21 @@ impl EpochTable {
     /// Closes the epochs that are idle, and composes what is over now: every opening of `instance`
     /// that has been given out and is not in use.
     pub fn publish(&self, instance: InstanceId, now: Instant) -> Publication {
-        let crowded = self.active.load(Ordering::Relaxed) > self.setup.capacity;
+        let active = self.shards.iter().map(|shard| locked(shard).active.len());
+        let crowded = active.sum::<usize>() > self.setup.capacity;
         let idle = if crowded { CROWDED_IDLE } else { IDLE };
         // First: an opening that is given out from now on is not below it. One that was given out
         // before stands in its entry as sent, or as an epoch, or is out of use for ever.
         let below = self.opening.load(Ordering::Acquire);
         let mut left = Vec::new();
         let mut long = Vec::new();
-        for shard in &self.shards {
-            let mut shard = locked(shard);
-            self.each(&mut shard, |key, entry| {
-                entry.close_idle(idle, now);
-                left.extend(entry.openings(instance));
-                if let Some(opening) = entry.long_in_use(now) {
-                    long.push((opening, key.clone()));
-                }
-            });
-        }
+        self.every(|key, entry| {
+            entry.close_idle(idle, now);
+            left.extend(entry.openings(instance));
+            if let Some(opening) = entry.long_in_use(now) {
+                long.push((opening, key.clone()));
+            }
+        });
         left.retain(|opening| *opening < below);
         let publication = name_some(below, left);
         if publication.below < below {

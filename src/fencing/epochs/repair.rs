@@ -23,7 +23,7 @@ impl EpochTable {
             let own = entry.iter().flat_map(|entry| &entry.epochs);
             let own = own.map(|own| own.epoch);
             let open: Vec<Epoch> = own.filter(|epoch| epoch.instance == by.instance).collect();
-            let known = entry.and_then(|entry| Some((entry.known?, entry.known_in)));
+            let known = entry.and_then(|entry| entry.known);
             // A spending of an older token than the mark, or of an earlier era, is not written
             // back.
             let spent = shard.spends.peek(key);

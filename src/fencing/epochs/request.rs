@@ -32,7 +32,8 @@ pub struct Waiter {
     pub(super) bounds: Option<Needs>,
     /// How often it has been asked again.
     pub(super) tries: u8,
-    reply: oneshot::Sender<Answer>,
+    /// Closed once its caller has given up.
+    pub(super) reply: oneshot::Sender<Answer>,
     /// The runtime that it waits on.
     runtime: Option<Handle>,
 }
@@ -59,11 +60,6 @@ impl Waiter {
 
     pub(super) fn needs(&self) -> Needs {
         self.bounds.unwrap_or_default()
-    }
-
-    /// Whether its caller has given up.
-    pub(super) fn has_left(&self) -> bool {
-        self.reply.is_closed()
     }
 }
 

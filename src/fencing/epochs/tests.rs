@@ -116,7 +116,7 @@ impl One {
         self.want(on, number, Want::Open)
     }
 
-    fn recall(&self, on: &str, number: i64) -> Result<Recalled, Refused> {
+    fn recall(&self, on: &str, number: i64) -> Result<bool, Refused> {
         let incarnation = self.by.borrow().incarnation;
         let now = self.now.get();
         self.table.recall(&key(on), token(number), incarnation, now)
@@ -159,14 +159,15 @@ impl One {
     fn known(&self, on: &str) -> Option<i64> {
         let shard = self.table.shard(&key(on));
         let known = match shard.active.get(&key(on)) {
-            Some(entry) => entry.known,
+            Some(entry) => entry.mark(),
             None => shard.remembered.peek(&key(on)).map(|(known, _)| *known),
         };
         known.map(Token::get)
     }
 
     fn active(&self) -> usize {
-        self.table.active.load(Ordering::Relaxed)
+        let shards = self.table.shards.iter();
+        shards.map(|shard| locked(shard).active.len()).sum()
     }
 
     /// How many losses were seen.
@@ -224,7 +225,7 @@ impl One {
     // --- errands ---
 
     fn looking(&self, on: &str) -> look::Looking {
-        let looking = self.table.looking(vec![key(on)], &self.by.borrow());
+        let looking = self.table.looking(&[key(on)], &self.by.borrow());
         looking.into_iter().next().expect("it is active")
     }
 
@@ -235,7 +236,7 @@ impl One {
     fn looked(&self, looking: &look::Looking, row: Option<&(MarkRow, Vec<Epoch>)>, era: Era) {
         let holds = self.holds.get();
         self.table
-            .looked(looking, row, (era, &self.by.borrow(), holds), 0);
+            .looked(looking, row, (era, &self.by.borrow(), holds));
     }
 
     fn look(&self, on: &str) {

@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use super::entry::EpochEntry;
 use super::{EpochTable, ResourceActivity};
 use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
@@ -12,26 +13,27 @@ impl EpochTable {
     #[must_use]
     pub fn waited_for(&self) -> Vec<Notification> {
         let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = locked(shard);
-            for key in &shard.waited {
-                let foreign = shard.active.get(key).into_iter();
-                let foreign = foreign.flat_map(super::entry::EpochEntry::foreign);
-                let notify =
-                    |(epoch, waits): (Epoch, _)| Notification::to(epoch.instance, key, waits);
-                all.extend(foreign.map(notify));
-            }
-        }
+        self.waited(|key, entry| {
+            let notify = |(epoch, waits): (Epoch, _)| Notification::to(epoch.instance, key, waits);
+            all.extend(entry.foreign().map(notify));
+        });
         all
     }
 
     /// Wakes all waiting requests, so that they check every condition again (the lease, for
     /// example).
     pub fn ring_all(&self) {
+        self.waited(|_, entry| entry.ring());
+    }
+
+    /// Runs `f` on each entry at which a request waits.
+    fn waited(&self, mut f: impl FnMut(&ResourceKey, &EpochEntry)) {
         for shard in &self.shards {
             let shard = locked(shard);
-            for entry in shard.waited.iter().filter_map(|key| shard.active.get(key)) {
-                entry.ring();
+            for key in &shard.waited {
+                if let Some(entry) = shard.active.get(key) {
+                    f(key, entry);
+                }
             }
         }
     }

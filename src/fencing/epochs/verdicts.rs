@@ -11,15 +11,6 @@ use crate::json_values::seconds;
 use crate::routing::Token;
 use crate::store::{InstanceId, Opening};
 
-/// The state of an epoch as memory has it.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Recalled {
-    /// The epoch is open: no trip to the store is needed.
-    Open,
-    /// Memory cannot tell.
-    AskStore,
-}
-
 /// The answer of the barrier's critical section.
 #[derive(Debug)]
 pub enum Entered<P = Ticket> {
@@ -75,9 +66,9 @@ pub struct Settles {
 /// A request that was sent and got no whole answer, for operators.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UnknownView {
-    /// Its number in the epoch table, if it is of this run.
+    /// Its number in the epoch table, unless it is inherited.
     #[serde(skip)]
-    pub number: Option<u64>,
+    pub number: u64,
     /// Its name in `resolve`.
     pub id: String,
     pub token: Token,
@@ -91,9 +82,11 @@ pub struct UnknownView {
 }
 
 /// The activity at one resource of this instance, for operators.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ResourceActivity {
+    /// Permits that have not ended.
     pub in_flight: usize,
+    /// Requests that wait for older ones.
     pub waiting: usize,
     pub unknown: Vec<UnknownView>,
 }

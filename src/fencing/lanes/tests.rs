@@ -7,7 +7,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fencing::epochs::Recalled;
 use crate::fencing::refused::Refused;
 use crate::fencing::tests::{CallPlan, Double, Rig, alone, key, pair, token};
 use crate::store::InstanceId;
@@ -68,10 +67,10 @@ async fn a_lane_that_ends_answers_its_requests() {
     let store = Arc::new(Double::default());
     let rig = Rig::without_lanes(Arc::clone(&store) as _, 1).await;
     store.plan("advance", CallPlan::Hold(Arc::default()));
-    let lanes = rig.0.start_lanes(&[]);
+    let mut lanes = rig.0.start_lanes(&[]);
     let asked = ask(&rig, "a", 1);
     store.until("advance", 1).await;
-    lanes.iter().for_each(JoinHandle::abort);
+    lanes.abort_all();
     let began = Instant::now();
     assert_eq!(
         answer(asked).await.expect_err("no answer").kind(),
@@ -79,7 +78,7 @@ async fn a_lane_that_ends_answers_its_requests() {
     );
     assert_eq!(began.elapsed(), Duration::ZERO);
     let recalled = rig.epoch_table.recall(&key("a"), token(1), 0, began);
-    assert_eq!(recalled, Ok(Recalled::AskStore));
+    assert_eq!(recalled, Ok(false));
     // Nobody takes this one up.
     let asked = ask(&rig, "a", 1);
     assert_eq!(

@@ -21,19 +21,8 @@ const REPAIRED: usize = 256;
 const READ: usize = 1024;
 
 impl Membership {
-    pub(super) async fn errands(&self) {
-        tokio::join!(
-            self.hearing(),
-            self.looking(),
-            self.rechecking(),
-            self.ceding(),
-            self.notifying(),
-            self.repairing(),
-        );
-    }
-
     /// Hears notifications.
-    async fn hearing(&self) {
+    pub(super) async fn hearing(&self) {
         let Some(mut heard) = self.fencing.store.listen() else {
             return;
         };
@@ -42,7 +31,7 @@ impl Membership {
                 Heard::Notification(notification) => {
                     let me = self.fencing.lease.identity().instance;
                     if notification.to.is_none_or(|to| to == me) {
-                        self.table().hinted(&notification, Instant::now());
+                        self.table().hinted(&notification);
                     }
                 }
                 Heard::Resumed => {
@@ -54,10 +43,10 @@ impl Membership {
         }
     }
 
-    async fn looking(&self) {
+    pub(super) async fn looking(&self) {
         loop {
             let keys = self.table().errands().looks.next().await;
-            if let Err(error) = self.look(keys).await {
+            if let Err(error) = self.look(&keys).await {
                 // Not retried: a waiting request asks again.
                 self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "rows could not be read");
@@ -66,16 +55,12 @@ impl Membership {
         }
     }
 
-    async fn look(&self, keys: Vec<ResourceKey>) -> Result<(), StoreError> {
+    async fn look(&self, keys: &[ResourceKey]) -> Result<(), StoreError> {
         // The era is taken before the read, so that a mark is not learned if its era is over when
         // the answer comes.
         let (era, by) = (self.table().era(), self.fencing.lease.identity());
         let looking = self.table().looking(keys, &by);
-        if looking.is_empty() {
-            return Ok(());
-        }
-        let keys: Vec<ResourceKey> = looking.iter().map(|one| one.key.clone()).collect();
-        let rows = self.fencing.store.look(&keys).await?;
+        let rows = self.fencing.store.look(keys).await?;
         self.fencing.metrics.store().answered();
         let rows = rows.into_iter();
         let rows: HashMap<ResourceKey, _> = rows
@@ -84,18 +69,18 @@ impl Membership {
         let holds = self.fencing.lease.holds(by.incarnation);
         for one in &looking {
             let row = rows.get(&one.key);
-            self.table().looked(one, row, (era, &by, holds), 0);
+            self.table().looked(one, row, (era, &by, holds));
         }
         Ok(())
     }
 
     /// Reads all rows of open epochs again, whenever another server may answer.
-    async fn rechecking(&self) {
+    pub(super) async fn rechecking(&self) {
         loop {
             self.table().errands().recheck.notified().await;
             for open in self.table().with_epochs() {
                 for keys in open.chunks(READ) {
-                    while let Err(error) = self.look(keys.to_vec()).await {
+                    while let Err(error) = self.look(keys).await {
                         self.fencing.metrics.store().failed(&error);
                         tracing::debug!(%error, "rows could not be read yet");
                         tokio::time::sleep(RETRY).await;
@@ -105,7 +90,7 @@ impl Membership {
         }
     }
 
-    async fn ceding(&self) {
+    pub(super) async fn ceding(&self) {
         loop {
             let epochs = self.table().errands().cedes.next().await;
             if let Err(error) = self.fencing.store.cede(&epochs).await {
@@ -115,7 +100,7 @@ impl Membership {
         }
     }
 
-    async fn notifying(&self) {
+    pub(super) async fn notifying(&self) {
         loop {
             let notifications = self.table().errands().notifications.next().await;
             if let Err(error) = self.fencing.store.notify(&notifications).await {
@@ -128,7 +113,7 @@ impl Membership {
     /// Writes back what was lost. A failover can lose very many marks at once, so each statement
     /// writes many. After one that fails, the next has half as many, down to a single resource,
     /// which is then left out for a while, so that no other waits for it.
-    async fn repairing(&self) {
+    pub(super) async fn repairing(&self) {
         let mut most = REPAIRED;
         let mut postponed: HashMap<ResourceKey, Instant> = HashMap::new();
         loop {

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
-
 use super::{LOOK_AGAIN, Membership};
 use crate::store::StoreError;
 
@@ -16,10 +14,7 @@ impl Membership {
     /// Ends the lease for good once the store is not in its place any more: another process may
     /// have another store under the same name.
     pub(super) async fn place(&self) {
-        let mut tick = tokio::time::interval(LOOK_AGAIN);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
             match self.fencing.store.in_place().await {
                 Ok(()) => {}
                 Err(error @ StoreError::Unfit(_)) => {
@@ -33,6 +28,7 @@ impl Membership {
                     tracing::debug!(%error, "whether the store is in its place is not known");
                 }
             }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::config::RouteTable;
-use crate::fencing::epochs::{Ending, Entered, Recalled, Ticket};
+use crate::fencing::epochs::{Ending, Entered, Ticket};
 use crate::fencing::refused::Refused;
 use crate::fencing::tests::rows::Rows;
 use crate::fencing::tests::{
@@ -26,7 +26,7 @@ mod rejoins;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-fn recall(rig: &Rig, on: &str, number: i64) -> Result<Recalled, Refused> {
+fn recall(rig: &Rig, on: &str, number: i64) -> Result<bool, Refused> {
     rig.recall(&key(on), token(number), Instant::now())
 }
 

@@ -24,7 +24,7 @@ async fn sent(permit: &Permit, tasks: &TaskTracker) -> OwnAttempt {
 
 async fn begin(permit: &Permit, name: &str, tasks: &TaskTracker) -> Result<Begun, Refused> {
     let named = ("charge".to_owned(), "digest".to_owned(), name.to_owned());
-    permit.fencing().begin_operation(permit, named, tasks).await
+    permit.fencing.begin_operation(permit, named, tasks).await
 }
 
 fn own(begun: Result<Begun, Refused>) -> OwnAttempt {
@@ -109,7 +109,7 @@ async fn a_permit_says_nothing_about_newer_tokens() {
         assert_eq!(matches!(begun, Ok(Begun::Unknown(_))), settles);
     }
     // Without its lease, a permit says nothing: it may be long over.
-    permit.fencing().lease().end();
+    permit.fencing.lease().end();
     assert!(matches!(
         begin(&permit, "second", &tasks).await,
         Ok(Begun::UnderWay)

@@ -106,8 +106,18 @@ async fn an_unknown_outcome_of_a_dead_instance_is_resolved_unless_its_row_is_loc
     one.round().await;
     let id = format!("{dead}/3");
     let view = one.view(&key("a")).await.expect("read").expect("a mark");
-    assert_eq!((view.unknown.len(), view.unknown[0].id.as_str()), (1, &*id));
-    assert!(view.unknown[0].settles_in.is_some_and(|left| left <= LOSS));
+    assert_eq!(
+        (
+            view.activity.unknown.len(),
+            view.activity.unknown[0].id.as_str()
+        ),
+        (1, &*id)
+    );
+    assert!(
+        view.activity.unknown[0]
+            .settles_in
+            .is_some_and(|left| left <= LOSS)
+    );
     store.rows().locked.insert(key("a"));
     let refused = one.resolve(&key("a"), &id, "seen", "me").await;
     assert!(

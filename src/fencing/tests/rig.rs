@@ -111,7 +111,7 @@ impl Rig {
     /// An instance that has joined.
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
         let rig = Self::assemble(store, id, clock, ROOM);
-        rig.0.start_lanes(&[]);
+        rig.0.start_lanes(&[]).detach_all();
         rig.membership().join().await.expect("joined");
         rig
     }

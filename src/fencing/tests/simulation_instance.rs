@@ -312,7 +312,7 @@ impl Process {
 
     fn look(&mut self, keys: Vec<ResourceKey>) {
         let (era, by) = (self.table.era(), self.lease.identity());
-        let looking = self.table.looking(keys, &by);
+        let looking = self.table.looking(&keys, &by);
         if looking.is_empty() {
             return;
         }
@@ -321,7 +321,7 @@ impl Process {
         let identity = by.clone();
         let entered = move |table: &EpochTable, rows: &Rows, holds: bool| {
             for one in &looking {
-                table.looked(one, rows.get(&one.key), (era, &by, holds), 0);
+                table.looked(one, rows.get(&one.key), (era, &by, holds));
             }
         };
         let awaited = Awaited::Look(Box::new(entered), identity);
@@ -414,7 +414,7 @@ impl Process {
     pub fn heard(&self, notification: &Notification) {
         let me = self.lease.identity().instance;
         if notification.to.is_none_or(|to| to == me) {
-            self.table.hinted(notification, self.clock.instant());
+            self.table.hinted(notification);
         }
     }
 }

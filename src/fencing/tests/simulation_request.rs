@@ -10,9 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use super::simulation_call::{Call, Dice, LANES};
 use super::simulation_instance::{Awaited, Process, Request, State, Wish};
 use super::simulation_upstream::Upstream;
-use crate::fencing::epochs::{
-    Answer, Ending, Entered, Recalled, RequestLimits, Ticket, Waiter, Want,
-};
+use crate::fencing::epochs::{Answer, Ending, Entered, RequestLimits, Ticket, Waiter, Want};
 use crate::fencing::lease::PermitTerms;
 use crate::fencing::{Refused, Undecided};
 use crate::routing::{ResourceKey, Token};
@@ -43,7 +41,7 @@ impl Process {
         let incarnation = self.lease.incarnation();
         let now = self.clock.instant();
         let recalled = self.table.recall(&wish.key, wish.token, incarnation, now)?;
-        if recalled == Recalled::Open && !wish.raise {
+        if recalled && !wish.raise {
             return Ok(State::Barrier(None));
         }
         if !self.lease.valid() {

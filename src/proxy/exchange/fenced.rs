@@ -152,9 +152,9 @@ async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refus
         biased;
         reserved = upstream.reserve(permit.incarnation()) => reserved?,
         () = permit.superseded().cancelled() => return Err(superseded(permit)),
-        () = permit.cutoff().cancelled() => return Err(cut_off()),
+        () = permit.cutoff.cancelled() => return Err(cut_off()),
     };
-    if permit.cutoff().is_cancelled() {
+    if permit.cutoff.is_cancelled() {
         return Err(cut_off());
     }
     if permit.superseded().is_cancelled() {
@@ -169,17 +169,14 @@ fn cut_off() -> Refusal {
 }
 
 fn superseded(permit: &Permit) -> Refusal {
-    let superseded = permit.fencing().superseded(permit.key(), permit.token());
+    let superseded = permit.fencing.superseded(&permit.key, permit.token);
     superseded.into()
 }
 
 /// Spends the permit's token (`reuse: once`) under `name`. If the store does not answer, the token
 /// counts as spent, and the answer to the client says so.
 async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
-    let spent = permit
-        .fencing()
-        .spend(permit.key(), permit.token(), name)
-        .await;
+    let spent = permit.fencing.spend(&permit.key, permit.token, name).await;
     spent.map_err(|refused| match refused {
         Refused::Unavailable { .. } => Refusal::from(refused).and_spent(),
         decided => decided.into(),
@@ -249,7 +246,7 @@ impl OpenExchange {
         };
         let cause = tokio::select! {
             () = overdue => "a newer token waits, and the exchange did not end within barrier.grace",
-            () = self.sending.cutoff().cancelled() =>
+            () = self.sending.cutoff.cancelled() =>
                 "the proxy has lost its lease on the store, or is stopping",
         };
         Refusal::Broken(cause.into())
@@ -269,8 +266,8 @@ impl OpenExchange {
     /// Ends the permit of a request that was not sent, or that the upstream has not processed. Its
     /// token can be used again.
     async fn without_effect(mut self, mut refusal: Refusal) -> Refusal {
-        let (key, token) = (self.sending.key().clone(), self.sending.token());
-        let fencing = Arc::clone(self.sending.fencing());
+        let (key, token) = (self.sending.key.clone(), self.sending.token);
+        let fencing = Arc::clone(&self.sending.fencing);
         // Under the permit, so that the next one's request finds the operation free.
         self.terms.give_back().await;
         self.sending.settled();

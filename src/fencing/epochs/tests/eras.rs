@@ -188,7 +188,7 @@ fn no_statement_carries_an_era_before_memory_is_of_it() {
             // In the order in which a statement is made: the era, then what is known.
             let known = |key: &&ResourceKey| {
                 let recalled = table.recall(key, token(0), 0, Instant::now());
-                recalled != Ok(Recalled::AskStore)
+                recalled != Ok(false)
             };
             keys.iter().filter(known).count()
         });
@@ -208,7 +208,7 @@ fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
     let held = one.permit("busy", 1);
     one.rejoin(9);
     assert_eq!(one.active(), 1);
-    assert_eq!(one.recall("busy", 1), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("busy", 1), Ok(false));
     assert_eq!(one.open("busy", 2), Ok(true));
     assert!(matches!(
         one.enter("busy", 2),

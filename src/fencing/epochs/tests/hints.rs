@@ -7,7 +7,7 @@ fn looks(one: &One) -> Vec<ResourceKey> {
 }
 
 fn hinted(one: &One, on: &str, waits: Option<i64>) {
-    one.table.hinted(&hint(on, waits), one.now.get());
+    one.table.hinted(&hint(on, waits));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_hint_about_what_is_busy_has_the_row_read() {
     hinted(&one, "a", Some(6));
     assert_eq!(looks(&one), [key("a")]);
     one.look("a");
-    assert_eq!(one.recall("a", 5), Ok(Recalled::Open));
+    assert_eq!(one.recall("a", 5), Ok(true));
     assert!(!held.superseded.is_cancelled());
     assert!(two.open("a", 6).is_ok());
     hinted(&one, "a", Some(6));

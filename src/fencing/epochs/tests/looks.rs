@@ -9,7 +9,7 @@ fn a_newer_mark_supersedes_and_what_is_left_is_ceded() {
     assert!(one.open("a", 5).is_ok());
     let held = one.permit("a", 5);
     assert!(two.open("a", 6).is_ok());
-    assert_eq!(one.recall("a", 5), Ok(Recalled::Open));
+    assert_eq!(one.recall("a", 5), Ok(true));
     one.look("a");
     assert_eq!(one.recall("a", 5), stale(6, DecidedBy::Memory));
     assert!(held.superseded.is_cancelled());
@@ -30,7 +30,7 @@ fn after_a_change_of_servers_memory_permits_nothing_before_the_row_was_read() {
     let held = one.permit("a", 5);
     let before = one.looking("a");
     one.table.another_server();
-    assert_eq!(one.recall("a", 5), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("a", 5), Ok(false));
     assert!(matches!(one.enter("a", 5), Ok(Entered::NotOpen)));
     assert!(!held.superseded.is_cancelled());
     one.looked(&before, one.row("a").as_ref(), 0);

@@ -30,7 +30,7 @@ fn a_lost_mark_is_seen_quarantined_and_written_back() {
     one.pass(LOSS.saturating_sub(SECOND));
     assert_eq!(one.recall("a", 11), Err(Refused::repairing(SECOND)));
     one.pass(SECOND);
-    assert_eq!(one.recall("a", 10), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("a", 10), Ok(false));
     assert_eq!(one.open("a", 10), Ok(false));
     one.passes("a", 10);
 }
@@ -133,7 +133,7 @@ fn an_epoch_from_before_a_loss_serves_no_more() {
     two.repair();
     assert_eq!(two.mark("a"), Some(7));
     two.pass(LOSS);
-    assert_eq!(two.recall("a", 7), Ok(Recalled::AskStore));
+    assert_eq!(two.recall("a", 7), Ok(false));
     assert_eq!(two.open("a", 7), Ok(false));
     assert!(two.waits("a", 7));
     one.look("a");

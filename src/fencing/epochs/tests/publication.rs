@@ -18,7 +18,7 @@ fn an_idle_epoch_is_over_with_the_next_publication() {
         left: vec![1],
     };
     assert_eq!(one.publish(), used);
-    assert_eq!(one.recall("a", 5), Ok(Recalled::Open));
+    assert_eq!(one.recall("a", 5), Ok(true));
     one.passes("a", 5);
     one.pass(Duration::from_millis(1));
     assert_eq!(one.publish().left, [1], "it was used since");
@@ -262,7 +262,7 @@ fn what_is_forgotten_is_asked_for_again_and_no_more_is_kept_than_allowed() {
     assert_eq!(one.active(), 0);
     let known = names.iter().filter(|name| one.known(name).is_some());
     assert!(known.count() <= SHARDS);
-    assert_eq!(one.recall("r0", 1), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("r0", 1), Ok(false));
     assert_eq!(
         one.recall("r2999", 6),
         stale(7, DecidedBy::Memory),

@@ -40,7 +40,7 @@ fn what_waits_while_a_statement_is_on_its_way_shares_the_next_one() {
     );
     assert_eq!(one.in_store("a").len(), 1, "memory answered the second");
     assert!(one.in_store("c").is_empty());
-    assert_eq!(one.recall("b", 9), Ok(Recalled::Open));
+    assert_eq!(one.recall("b", 9), Ok(true));
     assert_eq!(one.recall("b", 8), stale(9, DecidedBy::Memory));
     assert!(one.compose_on(LANE).is_none());
 }
@@ -75,7 +75,7 @@ fn a_doubt_answers_only_its_own_statement_and_leaves_no_epoch() {
         }
         one.give_up(sent);
         assert_eq!(kind(answer(asked)), "timeout");
-        assert_eq!(one.recall("a", 1), Ok(Recalled::AskStore));
+        assert_eq!(one.recall("a", 1), Ok(false));
         assert!(one.open("b", 1).is_ok());
         assert_eq!(one.in_store("a").len(), usize::from(commits));
         one.publish();
@@ -125,9 +125,9 @@ fn an_answer_after_a_rejoin_is_not_entered() {
     one.answered(sent, Ok(found));
     assert_eq!(kind(answer(asked)), "rejoined");
     assert_eq!(one.known("a"), None, "nothing is learned from it");
-    assert_eq!(one.recall("a", 10), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("a", 10), Ok(false));
     assert_eq!(one.open("a", 10), Ok(true));
-    assert_eq!(one.recall("a", 10), Ok(Recalled::Open));
+    assert_eq!(one.recall("a", 10), Ok(true));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn an_idle_older_epoch_is_left_out_and_closed_at_once() {
     assert_eq!((used.as_slice(), sent.batch().next), (&[][..], 3));
     // It gives no permit from now on, whatever becomes of the statement.
     assert!(!one.is_open("a", 5));
-    assert_eq!(one.recall("a", 5), Ok(Recalled::AskStore));
+    assert_eq!(one.recall("a", 5), Ok(false));
     one.give_up(sent);
     assert!(!one.is_open("a", 5));
     assert_eq!(one.open("a", 5), Ok(false), "asked for again");
@@ -190,7 +190,7 @@ fn an_implausible_token_closes_nothing() {
     let leaps = one.ask_for("a", 5000, Want::Open, Some(leap));
     let (sent, used) = used(&one);
     assert_eq!(used, [1]);
-    assert_eq!(one.recall("a", 5), Ok(Recalled::Open));
+    assert_eq!(one.recall("a", 5), Ok(true));
     one.run(sent);
     let refused = Refused::Implausible {
         mark: Some(token(5)),
@@ -313,11 +313,7 @@ fn an_operator_resolves_one_unknown_outcome_by_its_number() {
     let numbers = tickets.map(|ticket| one.end("a", &ticket, Ending::Unknown).expect("set").number);
     assert!(one.open("a", 6).is_ok());
     let activity = one.table.activity(&key("a"), one.now.get());
-    let known: Vec<u64> = activity
-        .unknown
-        .iter()
-        .filter_map(|one| one.number)
-        .collect();
+    let known: Vec<u64> = activity.unknown.iter().map(|one| one.number).collect();
     assert_eq!(known, numbers);
     for number in numbers {
         assert!(one.waits("a", 6));

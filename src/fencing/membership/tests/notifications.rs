@@ -29,7 +29,7 @@ async fn an_idle_epoch_is_handed_over_at_once() {
     assert_eq!(store.open(&key("a")), [6]);
     let calls = ["advance", "notify", "cede", "look"].map(|call| store.calls(call));
     assert_eq!(calls, [2, 1, 1, 1], "the second advance is of 6");
-    assert_ne!(recall(&one, "a", 5), Ok(Recalled::Open));
+    assert_ne!(recall(&one, "a", 5), Ok(true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     let waits = two.spawn_admit("a", 6);
     // Its equal tokens go on for a while, and then its row is read again.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(recall(&one, "a", 5), Ok(Recalled::Open));
+    assert_eq!(recall(&one, "a", 5), Ok(true));
     end(&one, "a", &permit(&one, "a", 5));
     tokio::time::sleep(LOOK_AGAIN + MOMENT).await;
     assert_eq!(
@@ -67,7 +67,7 @@ async fn an_epoch_whose_ceding_is_in_doubt_is_over_all_the_same() {
             "{:?}",
             began.elapsed()
         );
-        assert_ne!(recall(&one, "a", 5), Ok(Recalled::Open));
+        assert_ne!(recall(&one, "a", 5), Ok(true));
     }
 }
 
@@ -95,7 +95,7 @@ async fn a_forged_notification_changes_nothing() {
     go.notify_one();
     tokio::time::sleep(MOMENT).await;
     assert_eq!(store.calls("look"), 2);
-    assert_eq!(recall(&rig, "a", 5), Ok(Recalled::Open));
+    assert_eq!(recall(&rig, "a", 5), Ok(true));
     assert!(rig.passes("a", 5) && !held.superseded.is_cancelled());
     assert_eq!(rig.known("b"), None, "nothing is remembered of it");
     assert_eq!((store.calls("advance"), store.calls("cede")), (1, 0));
@@ -128,10 +128,10 @@ async fn a_notification_for_another_instance_is_not_heard() {
     let to = |to| Heard::Notification(Notification { to, ..hint.clone() });
     store.tell(&to(Some(two.instance())));
     tokio::time::sleep(MOMENT).await;
-    assert_eq!(recall(&one, "a", 5), Ok(Recalled::Open));
+    assert_eq!(recall(&one, "a", 5), Ok(true));
     store.tell(&to(Some(one.instance())));
     tokio::time::sleep(MOMENT).await;
-    assert_eq!(recall(&one, "a", 5), Ok(Recalled::AskStore));
+    assert_eq!(recall(&one, "a", 5), Ok(false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ async fn an_instance_that_the_store_has_lost_is_recorded_again_and_forgets_nothi
     assert!(store.rows().instances.contains_key(&me));
     assert_eq!(rig.known("b"), Some(9));
     // Its epochs may be lost as well: each is opened again.
-    assert_eq!(recall(&rig, "a", 5), Ok(Recalled::AskStore));
+    assert_eq!(recall(&rig, "a", 5), Ok(false));
     assert_eq!(
         recall(&rig, "a", 4),
         Err(Refused::stale(token(5), DecidedBy::Memory))
@@ -209,7 +209,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
     let mut permits = Vec::new();
     for on in ["a", "b"] {
         let permit = rig.admit(on, 5).await;
-        assert!(rig.spend(permit.key(), permit.token(), "x").await.is_ok());
+        assert!(rig.spend(&permit.key, permit.token, "x").await.is_ok());
         permits.push(permit);
     }
     assert!(rig.give_back(&key("b"), token(5), "x".into()).await);
