@@ -98,8 +98,8 @@ families! {
     /// Operations of the namespace whose outcome is unknown and has settled, as of the last minute.
     /// 1,000 means 1,000 or more.
     operations_unknown: GenericGauge<AtomicU64> = gauge("fencepost_operations_unknown");
-    /// Marks of the namespace. On Postgres, as of the last count; a count takes about a minute per
-    /// 100,000 marks.
+    /// Marks of the namespace, as of the last count; a count takes about ten seconds per 100,000
+    /// marks.
     marks: GenericGauge<AtomicU64> = gauge("fencepost_marks");
     /// Resources that got their first mark through this instance. A mark is kept until it is pruned.
     new_resources: IntCounter = counter("fencepost_new_resources_total");

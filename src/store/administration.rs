@@ -1,30 +1,30 @@
 //! [`Administration`]: the calls of the start and of operators, and two of requests that are the same for
 //! both engines.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
-use super::engine::{Engine, Session, Turn};
-use super::instances::{NOT_SETTLED, TOUCH};
+use super::engine::{Session, Turn};
+use super::instances::{Instances, NOT_SETTLED, TOUCH};
 use super::records::{
     AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
     StoreError,
 };
-use super::rows::{self, Failure, Span};
+use super::rows::{self, Failure};
 use crate::routing::{ResourceKey, Token};
 
 /// How many marks one transaction of a prune looks at. With `SQLite` requests wait for it; with
 /// Postgres it holds the locks of those that it deletes.
-const PIECE: usize = 1000;
+const PIECE: i64 = 1000;
 
 /// Begins the namespace's next era, and returns it.
 const NEXT_ERA: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
      ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING era";
 
-/// The most marks that one statement counts where others share the database.
+/// The most marks that one statement counts. Others may share the database, and requests wait for the
+/// statement where it is a file.
 const COUNTED: i64 = 100_000;
 
 /// How many keys a range has, up to a limit, and the last of them.
@@ -32,93 +32,33 @@ const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
          SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
          ORDER BY resource LIMIT $4) AS piece";
 
+/// The marks from `$2` to `$3`, both inclusive, that have not changed for `$4` ms, and whether epochs
+/// are open.
+const UNCHANGED: &str = "SELECT m.resource, {open} <> '[]' FROM marks AS m WHERE m.namespace = $1 \
+     AND m.resource >= $2 AND m.resource <= $3 AND m.changed_at < {since} ORDER BY m.resource ";
+
+/// Writes an audit row: resource, action, marks before and after, reason, actor.
+const RECORD_AUDIT: &str = "INSERT INTO audit (namespace, resource, action, before, after, reason, \
+         actor, at) VALUES ($1, $2, $3, $4, $5, $6, $7, {now})";
+
 /// Any caller may use these. With Postgres they share no connection with the lanes and the renewals;
 /// with `SQLite` all calls take turns at one.
 #[async_trait]
-pub trait Administration: Send + Sync + 'static {
+pub trait Administration: Instances {
     /// The rows of those of these resources that have one, in no order, without the epochs that
     /// are over. One snapshot.
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError>;
-
-    /// Gives a spent token back, if it is still spent under that name.
-    async fn give_back(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> Result<(), StoreError>;
-
-    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
-    async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<MarkRow>, StoreError>;
-
-    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
-    /// calls.
-    async fn count_marks(&self) -> Result<Count, StoreError>;
-
-    /// The marks of the namespace as of the last complete count; `None` before the first. In a file,
-    /// those that were made since count too.
-    fn counted(&self) -> Option<u64>;
-
-    /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears
-    /// `spent`; adds one to the namespace's era and stamps it on the row; writes the audit row.
-    async fn override_mark(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        reason: &str,
-        actor: &str,
-    ) -> Result<Override, StoreError>;
-
-    /// Adds one to the namespace's era, so that every instance forgets the marks that it knows.
-    /// Returns the era, and the longest lease of the other instances that are not dead: once it has
-    /// passed, each of them has forgotten, or may not forward.
-    async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError>;
-
-    /// Deletes marks, as many as one transaction may: those that have not changed for long, and
-    /// whose resource has no epoch open. Adds one to the namespace's era and writes an audit row in
-    /// the same transaction. Rows that are locked are left out.
-    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError>;
-
-    /// Writes an audit row for an operator's other actions. The row's `at_ms` is ignored: the
-    /// store's clock decides.
-    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError>;
-
-    /// The audit rows of a resource, the latest first.
-    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
-
-    /// The route table on record, as `config::RouteTable` writes it; `None`: none is on record.
-    async fn routes(&self) -> Result<Option<String>, StoreError>;
-
-    /// Records a route table if `known` is still the one on record; says whether.
-    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError>;
-
-    /// Records a route table if no instance of the namespace may have anything in flight, in one
-    /// transaction that no instance can join during. Otherwise returns the instances: those on
-    /// record that have not settled, or else the ids that only epochs know, for which it reads all
-    /// marks.
-    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
-}
-
-#[async_trait]
-impl<E: Engine> Administration for E {
     async fn look(
         &self,
         resources: &[ResourceKey],
     ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
         let keys = resources.iter().map(|key| key.as_str().to_owned());
         let keys = vec![Value::Texts(keys.collect())];
-        self.fetch(Turn::Look, E::TEXTS.look, keys, rows::look)
-            .await
+        let sql = "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, {changed_ms}, {open} \
+             FROM marks AS m {named}";
+        self.engine().fetch(Turn::Look, sql, keys, rows::look).await
     }
 
+    /// Gives a spent token back, if it is still spent under that name.
     async fn give_back(
         &self,
         resource: &ResourceKey,
@@ -131,49 +71,43 @@ impl<E: Engine> Administration for E {
         let resource = Value::Text(resource.to_string());
         let (token, name) = (Value::Number(token.get()), Value::Text(name.to_owned()));
         let spent = vec![resource, token, name];
-        self.change(Turn::Cede, sql, spent).await.map(drop)
+        self.engine().change(Turn::Cede, sql, spent).await.map(drop)
     }
 
+    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
     async fn list(
         &self,
         prefix: &str,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError> {
-        let Some(Span { from, until }) = rows::span(prefix, after) else {
-            return Ok(Vec::new());
-        };
+        let sql = "SELECT resource, token, spent_by IS NOT NULL, era, {changed_ms}, '[]' FROM marks AS m \
+             WHERE namespace = $1 AND resource >= $2 AND resource < $3 ORDER BY resource LIMIT $4";
+        let (from, until) = rows::span(prefix, after);
         let range = vec![Text(from), Text(until), Number(limit.into())];
-        let rows = self.fetch(Turn::Read, E::TEXTS.list, range, rows::look);
+        let rows = self.engine().fetch(Turn::Read, sql, range, rows::look);
         Ok(rows.await?.into_iter().map(|(mark, _)| mark).collect())
     }
 
+    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
+    /// calls.
     async fn count_marks(&self) -> Result<Count, StoreError> {
-        let counting = Arc::clone(self.counting());
-        // No other process makes marks in a file.
-        if let Some(marks) = counting.whole().filter(|_| !E::SHARED) {
-            return Ok(Count { marks, more: false });
-        }
-        let Some(span) = rows::span("", counting.after().as_deref()) else {
-            unreachable!("no prefix has no NUL")
-        };
-        let most = if E::SHARED { COUNTED } else { i64::MAX };
-        let range = vec![Text(span.from), Text(span.until), Number(most)];
-        self.run(Turn::Read, move |mut session| {
-            Box::pin(async move {
-                let (marks, last): (i64, Option<String>) = session.one(COUNT, range).await?;
-                // Within the turn: no mark is made in a file meanwhile.
-                let last = last.filter(|_| marks >= most);
-                Ok(counting.counted((marks.unsigned_abs(), last)))
-            })
-        })
-        .await
+        let counting = self.engine().counting();
+        let (from, until) = rows::span("", counting.after().as_deref());
+        let range = vec![Text(from), Text(until), Number(COUNTED)];
+        let piece = |(marks, last): (i64, Option<String>)| Ok((marks, last));
+        let piece = self.engine().fetch(Turn::Read, COUNT, range, piece);
+        let (marks, last) = rows::only(piece.await?)?;
+        Ok(counting.counted(marks.unsigned_abs(), last.filter(|_| marks >= COUNTED)))
     }
 
+    /// The marks of the namespace as of the last complete count; `None` before the first.
     fn counted(&self) -> Option<u64> {
-        self.counting().whole()
+        self.engine().counting().whole()
     }
 
+    /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears
+    /// `spent`; adds one to the namespace's era and stamps it on the row; writes the audit row.
     async fn override_mark(
         &self,
         resource: &ResourceKey,
@@ -182,135 +116,154 @@ impl<E: Engine> Administration for E {
         actor: &str,
     ) -> Result<Override, StoreError> {
         let (resource, reason, actor) = (resource.to_string(), reason.to_owned(), actor.to_owned());
-        self.run(Turn::Transaction, move |mut session| {
-            Box::pin(async move {
-                let key = vec![Text(resource.clone())];
-                let locked: Vec<(i64, String)> = session.rows(E::TEXTS.lock, key).await?;
-                let Some((before, open)) = locked.into_iter().next() else {
-                    return Ok(Override::Absent);
-                };
-                let open = rows::json_epochs(&open)?;
-                if !open.is_empty() {
-                    return Ok(Override::EpochsOpen(open));
-                }
-                let (era,) = session.one(NEXT_ERA, vec![]).await?;
-                let change = vec![Text(resource.clone()), Number(token.get()), Number(era)];
-                session.execute(E::TEXTS.set_mark, change).await?;
-                let marks = (Some(before), Some(token.get()));
-                let entry = audit_entry(resource, "override", marks, reason, actor);
-                session.execute(E::TEXTS.record_audit, entry).await?;
-                let before = rows::number(before)?;
-                Ok(Override::Done { before, era })
+        self.engine()
+            .run(Turn::Transaction, move |mut session| {
+                Box::pin(async move {
+                    // Locks the row: no epoch can be opened before the transaction ends.
+                    let sql = "SELECT m.token, {open} FROM marks AS m \
+                     WHERE m.namespace = $1 AND m.resource = $2 {lock}";
+                    let key = vec![Text(resource.clone())];
+                    let locked: Vec<(i64, String)> = session.rows(sql, key).await?;
+                    let Some((before, open)) = locked.into_iter().next() else {
+                        return Ok(Override::Absent);
+                    };
+                    let open = rows::json_epochs(&open)?;
+                    if !open.is_empty() {
+                        return Ok(Override::EpochsOpen(open));
+                    }
+                    let (era,) = session.one(NEXT_ERA, vec![]).await?;
+                    let change = vec![Text(resource.clone()), Number(token.get()), Number(era)];
+                    let sql = "UPDATE marks SET previous = token, token = $3, spent_by = NULL, \
+                     era = $4, changed_at = {now} WHERE namespace = $1 AND resource = $2";
+                    session.execute(sql, change).await?;
+                    let marks = (Some(before), Some(token.get()));
+                    let entry = audit_entry(resource, "override", marks, &reason, &actor);
+                    session.execute(RECORD_AUDIT, entry).await?;
+                    let before = rows::number(before)?;
+                    Ok(Override::Done { before, era })
+                })
             })
-        })
-        .await
+            .await
     }
 
+    /// Adds one to the namespace's era, so that every instance forgets the marks that it knows.
+    /// Returns the era, and the longest lease of the other instances that are not dead: once it has
+    /// passed, each of them has forgotten, or may not forward.
+    ///
     /// The leases are read behind the commit of the era: an instance that joins later reads it.
     async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError> {
-        self.run(Turn::Write, move |mut session| {
-            Box::pin(async move {
-                let (era,) = session.one(NEXT_ERA, vec![]).await?;
-                if !E::SHARED {
-                    return Ok((era, Duration::ZERO));
-                }
-                let sql = "SELECT COALESCE(max(lease_ms), 0) FROM instances \
+        let shared = self.shared();
+        self.engine()
+            .run(Turn::Write, move |mut session| {
+                Box::pin(async move {
+                    let (era,) = session.one(NEXT_ERA, vec![]).await?;
+                    if !shared {
+                        return Ok((era, Duration::ZERO));
+                    }
+                    let sql = "SELECT COALESCE(max(lease_ms), 0) FROM instances \
                      WHERE namespace = $1 AND id <> $2 AND state = 0";
-                let (longest,): (i64,) = session.one(sql, vec![Number(me.get())]).await?;
-                Ok((era, Duration::from_millis(longest.unsigned_abs())))
+                    let (longest,): (i64,) = session.one(sql, vec![Number(me.get())]).await?;
+                    Ok((era, Duration::from_millis(longest.unsigned_abs())))
+                })
             })
-        })
-        .await
+            .await
     }
 
+    /// Deletes marks, as many as one transaction may: those that have not changed for long, and
+    /// whose resource has no epoch open. Adds one to the namespace's era and writes an audit row in
+    /// the same transaction. Rows that are locked are left out.
     async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
-        let Some(span) = rows::span(&step.prefix, step.after.as_deref()) else {
-            return Ok(Pruned::default());
-        };
         let step = step.clone();
         let turn = if step.dry_run {
             Turn::Read
         } else {
             Turn::Transaction
         };
-        let done = self
-            .run(turn, move |session| {
-                Box::pin(prune::<E>(session, step, span))
-            })
-            .await?;
-        if done.era.is_some() {
-            self.counting().pruned(done.deleted);
-        }
-        Ok(done)
+        let work = self
+            .engine()
+            .run(turn, move |session| Box::pin(prune(session, step)));
+        work.await
     }
 
+    /// Writes an audit row for an operator's other actions. The row's `at_ms` is ignored: the
+    /// store's clock decides.
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
         let marks = (row.before.map(Token::get), row.after.map(Token::get));
-        let AuditRow {
-            resource,
-            action,
-            reason,
-            actor,
-            ..
-        } = row.clone();
-        let entry = audit_entry(resource.to_string(), &action, marks, reason, actor);
-        let written = self.change(Turn::Write, E::TEXTS.record_audit, entry);
+        let (resource, reason, actor) = (row.resource.to_string(), &row.reason, &row.actor);
+        let entry = audit_entry(resource, &row.action, marks, reason, actor);
+        let written = self.engine().change(Turn::Write, RECORD_AUDIT, entry);
         written.await.map(drop)
     }
 
+    /// The audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
         let values = vec![Text(resource.to_string()), Number(limit.into())];
-        self.fetch(Turn::Read, E::TEXTS.audit, values, rows::audit)
+        let sql = "SELECT resource, action, before, after, reason, actor, {at_ms} FROM audit \
+             WHERE namespace = $1 AND resource = $2 ORDER BY id DESC LIMIT $3";
+        self.engine()
+            .fetch(Turn::Read, sql, values, rows::audit)
             .await
     }
 
+    /// The route table on record, as `config::RouteTable` writes it; `None`: none is on record.
     async fn routes(&self) -> Result<Option<String>, StoreError> {
         let sql = "SELECT routes FROM namespaces WHERE namespace = $1";
-        let documents = self.fetch(Turn::Read, sql, vec![], |(document,)| Ok(document));
+        let documents = self
+            .engine()
+            .fetch(Turn::Read, sql, vec![], |(document,)| Ok(document));
         Ok(documents.await?.pop().flatten())
     }
 
+    /// Records a route table if `known` is still the one on record; says whether.
+    ///
     /// An update that waited for the row compares it again when it has it.
     async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
         let values = vec![
             MaybeText(known.map(str::to_owned)),
             Text(document.to_owned()),
         ];
-        let changed = self.change(
+        let changed = self.engine().change(
             Turn::Write,
             "INSERT INTO namespaces AS n (namespace, era, routes) \
              SELECT $1, 0, $3 WHERE $2 IS NULL \
                  OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = $1) \
              ON CONFLICT (namespace) DO UPDATE SET routes = EXCLUDED.routes \
-             WHERE n.routes IS NOT DISTINCT FROM $2",
+             WHERE n.routes IS NOT DISTINCT FROM $2 RETURNING 1",
             values,
         );
         Ok(changed.await? == 1)
     }
 
+    /// Records a route table if no instance of the namespace may have anything in flight, in one
+    /// transaction that no instance can join during. Otherwise returns the instances: those on
+    /// record that have not settled, or else the ids that only epochs know, for which it reads all
+    /// marks.
+    ///
     /// Locks the namespace's row first. Every join does, in the transaction that inserts its
     /// instance. So an instance that is not seen here does not join before this commits. The
     /// instances are read by a later statement, whose snapshot shows all that have joined.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
-        let (place, document) = (self.known_place(), document.to_owned());
-        self.run(Turn::Transaction, move |mut session| {
-            Box::pin(async move {
-                let _: (Era,) = session.one(TOUCH, vec![]).await?;
-                let present = session.rows(NOT_SETTLED, vec![Text(place)]).await?;
-                let mut present = rows::all(present, rows::instance)?;
-                if present.is_empty() {
-                    let ids: Vec<(i64,)> = session.rows(E::TEXTS.unknown, vec![]).await?;
-                    let row = |(id,)| InstanceRow::unknown(InstanceId::from_row(id));
-                    present = ids.into_iter().map(row).collect();
-                }
-                if present.is_empty() {
-                    let sql = "UPDATE namespaces SET routes = $2 WHERE namespace = $1";
-                    session.execute(sql, vec![Text(document)]).await?;
-                }
-                Ok(present)
+        let (place, document) = (self.engine().known_place(), document.to_owned());
+        self.engine()
+            .run(Turn::Transaction, move |mut session| {
+                Box::pin(async move {
+                    let _: (Era,) = session.one(TOUCH, vec![]).await?;
+                    let present = session.rows(NOT_SETTLED, vec![Text(place)]).await?;
+                    let present = present.into_iter().map(rows::instance);
+                    let mut present = present.collect::<Result<Vec<_>, _>>()?;
+                    if present.is_empty() {
+                        let ids: Vec<(i64,)> = session.rows("{unknown}", vec![]).await?;
+                        let row = |(id,)| InstanceRow::unknown(InstanceId::from_row(id));
+                        present = ids.into_iter().map(row).collect();
+                    }
+                    if present.is_empty() {
+                        let sql = "UPDATE namespaces SET routes = $2 WHERE namespace = $1";
+                        session.execute(sql, vec![Text(document)]).await?;
+                    }
+                    Ok(present)
+                })
             })
-        })
-        .await
+            .await
     }
 }
 
@@ -319,57 +272,46 @@ fn audit_entry(
     resource: String,
     action: &str,
     (before, after): (Option<i64>, Option<i64>),
-    reason: String,
-    actor: String,
+    reason: &str,
+    actor: &str,
 ) -> Vec<Value> {
     vec![
         Text(resource),
         Text(action.to_owned()),
         MaybeNumber(before),
         MaybeNumber(after),
-        Text(reason),
-        Text(actor),
+        Text(reason.to_owned()),
+        Text(actor.to_owned()),
     ]
 }
 
-/// Within a transaction, unless it is a dry run. Locks the marks' rows first: see
-/// [`Texts`](super::texts::Texts).
-async fn prune<E: Engine>(
-    mut session: Session<'_>,
-    step: PruneStep,
-    span: Span,
-) -> Result<Pruned, Failure> {
-    let piece = i64::try_from(PIECE).unwrap_or(i64::MAX);
-    let range = vec![Text(span.from.clone()), Text(span.until), Number(piece)];
+/// Within a transaction, unless it is a dry run. Locks the marks' rows first, and leaves out those
+/// that are locked.
+async fn prune(mut session: Session<'_>, step: PruneStep) -> Result<Pruned, Failure> {
+    let (from, until) = rows::span(&step.prefix, step.after.as_deref());
+    let range = vec![Text(from.clone()), Text(until), Number(PIECE)];
     let (found, last): (i64, Option<String>) = session.one(COUNT, range).await?;
     let Some(last) = last else {
         return Ok(Pruned::default());
     };
-    let range = vec![
-        Text(span.from),
-        Text(last.clone()),
-        Number(rows::millis(step.unchanged)),
-    ];
-    let sql = if step.dry_run {
-        E::TEXTS.unchanged
-    } else {
-        E::TEXTS.lock_unchanged
-    };
-    let old: Vec<(String, bool)> = session.rows(sql, range).await?;
+    let unchanged = Number(rows::millis(step.unchanged));
+    let range = vec![Text(from), Text(last.clone()), unchanged];
+    let lock = if step.dry_run { "" } else { "{skip_locked}" };
+    let old: Vec<(String, bool)> = session.rows(&[UNCHANGED, lock].concat(), range).await?;
     let all = old.len();
     let old = old.into_iter().filter(|(_, open)| !open);
     let old: Vec<String> = old.map(|(resource, _)| resource).collect();
     let mut done = Pruned {
         deleted: old.len() as u64,
         open: (all - old.len()) as u64,
-        next: (found >= piece).then_some(last),
+        next: (found >= PIECE).then_some(last),
         era: None,
     };
     if step.dry_run || old.is_empty() {
         return Ok(done);
     }
     // The role at run time has no right to delete a mark, unless it owns the table.
-    let (role, allowed): (String, bool) = session.one(E::TEXTS.right_to_delete, vec![]).await?;
+    let (role, allowed): (String, bool) = session.one("{right_to_delete}", vec![]).await?;
     if !allowed {
         return Err(StoreError::Unfit(format!(
             "the role {role} may not delete marks, as it should be. For the time of a prune: GRANT DELETE ON TABLE \
@@ -379,14 +321,15 @@ async fn prune<E: Engine>(
     }
     let (era,) = session.one(NEXT_ERA, vec![]).await?;
     done.era = Some(era);
-    session.execute(E::TEXTS.delete, vec![Texts(old)]).await?;
+    let sql = "DELETE FROM marks WHERE namespace = $1 AND resource {one_of}";
+    session.execute(sql, vec![Texts(old)]).await?;
     let (deleted, unchanged) = (done.deleted, humantime::format_duration(step.unchanged));
     let reason = format!(
         "{deleted} marks, unchanged for {unchanged}: {}",
         step.reason
     );
     let prefix = format!("{}*", step.prefix);
-    let entry = audit_entry(prefix, "prune", (None, None), reason, step.actor);
-    session.execute(E::TEXTS.record_audit, entry).await?;
+    let entry = audit_entry(prefix, "prune", (None, None), &reason, &step.actor);
+    session.execute(RECORD_AUDIT, entry).await?;
     Ok(done)
 }

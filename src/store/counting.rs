@@ -1,5 +1,5 @@
-//! [`Counting`]: counts the namespace's marks. Counting millions at once would slow down every user of
-//! a shared database, so that one counts them in pieces.
+//! [`Counting`]: counts the namespace's marks, in pieces. Counting millions at once would slow down
+//! every user of the database, or requests where it is a file.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use crate::locked::locked;
 
 /// How far the counting has come.
 #[derive(Debug, Default)]
-pub(super) struct Counting(Mutex<CountState>);
+pub struct Counting(Mutex<CountState>);
 
 #[derive(Debug, Default)]
 struct CountState {
@@ -21,7 +21,7 @@ struct CountState {
 
 impl Counting {
     /// All marks have been counted.
-    pub(super) fn of(marks: u64) -> Self {
+    pub fn of(marks: u64) -> Self {
         Self(Mutex::new(CountState {
             whole: Some(marks),
             ..CountState::default()
@@ -34,7 +34,7 @@ impl Counting {
     }
 
     /// A piece was counted, up to this key.
-    pub(super) fn counted(&self, (marks, last): (u64, Option<String>)) -> Count {
+    pub(super) fn counted(&self, marks: u64, last: Option<String>) -> Count {
         let mut state = locked(&self.0);
         let marks = state.so_far + marks;
         let more = last.is_some();
@@ -44,23 +44,6 @@ impl Counting {
             state.whole = Some(marks);
         }
         Count { marks, more }
-    }
-
-    /// So many marks were made since the last count, by the only writer.
-    pub(super) fn made(&self, marks: usize) {
-        let mut state = locked(&self.0);
-        state.whole = state.whole.map(|whole| whole + marks as u64);
-    }
-
-    /// So many marks were deleted.
-    pub(super) fn pruned(&self, marks: u64) {
-        let mut state = locked(&self.0);
-        state.whole = state.whole.map(|whole| whole.saturating_sub(marks));
-    }
-
-    /// The count may be wrong: the next one begins at the start.
-    pub(super) fn doubt(&self) {
-        *locked(&self.0) = CountState::default();
     }
 
     pub(super) fn whole(&self) -> Option<u64> {
@@ -76,20 +59,13 @@ mod tests {
     fn pieces_add_up_and_the_next_count_begins_at_the_start() {
         let counting = Counting::default();
         assert_eq!(counting.whole(), None);
-        let count = counting.counted((100_000, Some("m".into())));
+        let count = counting.counted(100_000, Some("m".into()));
         assert_eq!((count.marks, count.more), (100_000, true));
         assert_eq!(counting.after().as_deref(), Some("m"));
-        let count = counting.counted((7, None));
+        let count = counting.counted(7, None);
         assert_eq!((count.marks, count.more), (100_007, false));
         assert_eq!((counting.whole(), counting.after()), (Some(100_007), None));
-        counting.counted((3, None));
+        counting.counted(3, None);
         assert_eq!(counting.whole(), Some(3));
-        counting.made(2);
-        assert_eq!(counting.whole(), Some(5));
-        counting.pruned(1);
-        assert_eq!(counting.whole(), Some(4));
-        counting.doubt();
-        counting.made(1);
-        assert_eq!(counting.whole(), None);
     }
 }

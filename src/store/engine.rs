@@ -1,74 +1,93 @@
 //! [`Engine`]: the part of a store that differs between `SQLite` and Postgres beneath
-//! [`Instances`](super::Instances) and [`Administration`](super::Administration). Both are written
-//! once, over this. Their statements have the same text for both engines, except those in
-//! [`Texts`].
+//! [`Instances`](super::Instances), [`Administration`](super::Administration) and
+//! [`Operations`](super::Operations). Their statements have the same text for both engines, except
+//! for words that each engine says in its own way.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
+use tokio::sync::oneshot;
 
 use super::counting::Counting;
 use super::rows::{self, Failure};
-use super::texts::Texts;
 
 use crate::store::StoreError;
 
 /// A store's way to run statements.
-pub(super) trait Engine: Send + Sync + 'static {
-    const TEXTS: Texts;
-    /// See [`Instances::shared`](super::Instances::shared).
-    const SHARED: bool;
-
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
     /// Runs work at a connection, within the timeout. After an error, or if the future is dropped,
     /// the connection is in doubt and closed.
-    fn run<T: Send + 'static>(
-        &self,
-        turn: Turn,
-        work: impl Work<T>,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send;
-
-    /// Runs one statement, and converts every row of its answer.
-    fn fetch<R: Row, T: Send + 'static>(
-        &self,
-        turn: Turn,
-        sql: &'static str,
-        values: Vec<Value>,
-        convert: fn(R) -> Result<T, StoreError>,
-    ) -> impl Future<Output = Result<Vec<T>, StoreError>> + Send {
-        self.run(turn, move |mut session| {
-            Box::pin(async move { Ok(rows::all(session.rows(sql, values).await?, convert)?) })
-        })
-    }
-
-    /// Runs one statement that writes; returns how many rows it has changed.
-    fn change(
-        &self,
-        turn: Turn,
-        sql: &'static str,
-        values: Vec<Value>,
-    ) -> impl Future<Output = Result<u64, StoreError>> + Send {
-        self.run(turn, move |mut session| {
-            Box::pin(async move { session.execute(sql, values).await })
-        })
-    }
+    async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError>;
 
     /// What an instance of this process records as the column `place`.
-    fn place(&self) -> impl Future<Output = Result<String, StoreError>> + Send;
+    async fn place(&self) -> Result<String, StoreError>;
 
     /// The place of this process, if it is known yet.
     fn known_place(&self) -> String;
 
     /// The count of the namespace's marks.
-    fn counting(&self) -> &Arc<Counting>;
+    fn counting(&self) -> &Counting;
+}
+
+/// A store whose calls are statements.
+pub trait OverEngine: Send + Sync + 'static {
+    fn engine(&self) -> &dyn Engine;
+}
+
+impl dyn Engine + '_ {
+    /// Runs work that has an answer.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        work: impl for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let work: Work = Box::new(move |session| {
+            Box::pin(async move {
+                // Without a caller the sending fails, but the work is done.
+                let _ = answer.send(work(session).await?);
+                Ok(())
+            })
+        });
+        self.work(turn, work).await?;
+        answered
+            .await
+            .map_err(|_| StoreError::Connection("the work has no answer".to_owned()))
+    }
+
+    /// Runs one statement, and converts every row of its answer.
+    pub async fn fetch<R: Row, T>(
+        &self,
+        turn: Turn,
+        sql: &'static str,
+        values: Vec<Value>,
+        convert: fn(R) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let found = self.run(turn, move |mut session| {
+            Box::pin(async move { session.rows(sql, values).await })
+        });
+        found.await?.into_iter().map(convert).collect()
+    }
+
+    /// Runs one statement that returns a row for each that it has changed; returns how many.
+    pub async fn change(
+        &self,
+        turn: Turn,
+        sql: &'static str,
+        values: Vec<Value>,
+    ) -> Result<u64, StoreError> {
+        let changed = self.fetch(turn, sql, values, |()| Ok(()));
+        Ok(changed.await?.len() as u64)
+    }
 }
 
 /// The use of a connection, which decides which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum Turn {
     /// Reads for a request.
     Look,
     /// Reads for an operator, or for the start.
@@ -101,18 +120,10 @@ impl Turn {
 }
 
 /// Work at a connection.
-pub(super) trait Work<T>:
-    for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static
-{
-}
-
-impl<T, F> Work<T> for F where
-    F: for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static
-{
-}
+pub type Work = Box<dyn for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, Result<(), Failure>> + Send>;
 
 /// A parameter of a statement. Lists are arrays in Postgres, and JSON in `SQLite`.
-pub(super) enum Value {
+pub enum Value {
     Number(i64),
     MaybeNumber(Option<i64>),
     Text(String),
@@ -122,7 +133,7 @@ pub(super) enum Value {
 }
 
 /// A row of an answer, of either engine.
-pub(super) trait Row:
+pub trait Row:
     for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin + 'static
 {
 }
@@ -133,12 +144,16 @@ impl<R> Row for R where
 }
 
 /// A connection, in a namespace.
-pub(super) struct Session<'c> {
+pub struct Session<'c> {
     pub namespace: &'c str,
+    pub words: Words,
     pub connection: Connection<'c>,
 }
 
-pub(super) enum Connection<'c> {
+/// The words of a statement, each in braces, and what the engine says for them.
+pub type Words = &'static [(&'static str, &'static str)];
+
+pub enum Connection<'c> {
     Postgres(&'c mut PgConnection),
     Sqlite(&'c mut SqliteConnection),
 }
@@ -162,20 +177,10 @@ macro_rules! bound {
 }
 
 impl Session<'_> {
-    /// The connection of a store that is a file.
-    pub(super) fn sqlite(&mut self) -> &mut SqliteConnection {
-        match &mut self.connection {
-            Connection::Sqlite(connection) => connection,
-            Connection::Postgres(_) => unreachable!("only the SQLite store asks"),
-        }
-    }
-
     /// Runs a statement to its end, and returns its rows.
-    pub(super) async fn rows<R: Row>(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value>,
-    ) -> Result<Vec<R>, Failure> {
+    pub async fn rows<R: Row>(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<R>, Failure> {
+        let say = |sql: String, (word, said): &(&str, &str)| sql.replace(word, said);
+        let sql = AssertSqlSafe(self.words.iter().fold(sql.to_owned(), say));
         Ok(match &mut self.connection {
             Connection::Postgres(connection) => {
                 let query = sqlx::query_as::<Postgres, R>(sql);
@@ -191,32 +196,13 @@ impl Session<'_> {
     }
 
     /// The same for a statement that always returns one row.
-    pub(super) async fn one<R: Row>(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value>,
-    ) -> Result<R, Failure> {
+    pub async fn one<R: Row>(&mut self, sql: &str, values: Vec<Value>) -> Result<R, Failure> {
         Ok(rows::only(self.rows(sql, values).await?)?)
     }
 
-    /// Runs a statement, and returns how many rows it has changed.
-    pub(super) async fn execute(
-        &mut self,
-        sql: &'static str,
-        values: Vec<Value>,
-    ) -> Result<u64, Failure> {
-        Ok(match &mut self.connection {
-            Connection::Postgres(connection) => {
-                let query = sqlx::query::<Postgres>(sql);
-                let query = bound!(query, self.namespace, values, std::convert::identity);
-                query.execute(&mut **connection).await?.rows_affected()
-            }
-            Connection::Sqlite(connection) => {
-                let query = sqlx::query::<Sqlite>(sql);
-                let query = bound!(query, self.namespace, values, |list| json(&list));
-                query.execute(&mut **connection).await?.rows_affected()
-            }
-        })
+    /// The same for a statement without an answer.
+    pub async fn execute(&mut self, sql: &str, values: Vec<Value>) -> Result<(), Failure> {
+        self.rows::<()>(sql, values).await.map(drop)
     }
 }
 

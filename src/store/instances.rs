@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::engine::Value::{Number, Numbers, Text};
-use super::engine::{Engine, Turn};
+use super::engine::{OverEngine, Turn};
 use super::records::{
     Era, InstanceId, InstanceRow, Opening, Publication, Renewal, StoreError, Terms,
 };
@@ -25,59 +25,13 @@ pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, 
 /// A row stays for ever: the primary key decides between an instance whose row a failover has lost,
 /// and that records itself again, and a watcher that has waited it out.
 #[async_trait]
-pub trait Instances: Send + Sync + 'static {
+pub trait Instances: OverEngine {
     /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
     /// in the store is dead, none declares this one dead, and none listens to notifications.
     fn shared(&self) -> bool;
 
     /// Records a new instance, and returns the namespace's era. Fails if the id is on record.
-    async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError>;
-
-    /// Raises the instance's counter to [`Terms::renewals`], records the digest of its routes, and
-    /// publishes which of its epochs are over; unless it is dead or unknown. Says which. Each
-    /// number is sent once. A statement that commits late, after one with a higher number, does not
-    /// lower the counter.
-    async fn renew(
-        &self,
-        instance: InstanceId,
-        terms: &Terms,
-        publication: &Publication,
-    ) -> Result<Renewal, StoreError>;
-
-    /// Raises the namespace's era to `era` if it is lower. A failover may have lost an override
-    /// whose era instances know, and the next override must not use its number again.
-    async fn raise_era(&self, era: Era) -> Result<(), StoreError>;
-
-    /// Every instance on record that has not settled.
-    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
-
-    /// Declares an instance dead if its counter is still at `renewals`; says whether it is dead
-    /// now. Fails if the instances were read, but over another connection than this one (see
-    /// [`instances_over`]): the counter may stand still because this server is behind.
     ///
-    /// [`instances_over`]: super::MarkStore::instances_over
-    async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError>;
-
-    /// Records that a dead instance has settled: all its epochs are over. An id that is not on
-    /// record is recorded so. `false`: it lives. Not over the connection of the renewals.
-    async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError>;
-
-    /// At the end of a run: publishes that all epochs are over but those that are `left`. With
-    /// none left the instance has settled, else it is dead, and its settling starts now. Called
-    /// after every exchange has ended.
-    async fn leave(
-        &self,
-        instance: InstanceId,
-        publication: &Publication,
-    ) -> Result<(), StoreError>;
-}
-
-#[async_trait]
-impl<E: Engine> Instances for E {
-    fn shared(&self) -> bool {
-        E::SHARED
-    }
-
     /// In one transaction, behind the lock of the namespace's row. A transaction that takes the lock
     /// later sees the instance, and the join waits for one that holds it now. A join that fails leaves
     /// no row.
@@ -90,21 +44,26 @@ impl<E: Engine> Instances for E {
             Number(rows::millis(terms.undelivered)),
             Text(terms.routes.clone()),
             Numbers(vec![]),
-            Text(self.place().await?),
+            Text(self.engine().place().await?),
         ];
-        self.run(Turn::Join, move |mut session| {
-            Box::pin(async move {
-                let (era,) = session.one(TOUCH, vec![]).await?;
-                let sql = "INSERT INTO instances (namespace, id, state, renewals, lease_ms, \
+        self.engine()
+            .run(Turn::Join, move |mut session| {
+                Box::pin(async move {
+                    let (era,) = session.one(TOUCH, vec![]).await?;
+                    let sql = "INSERT INTO instances (namespace, id, state, renewals, lease_ms, \
                          settle_ms, undelivered_ms, routes, closed_below, left_open, place) \
                      VALUES ($1, $2, 0, $3, $4, $5, $6, $7, 0, $8, $9)";
-                session.execute(sql, born).await?;
-                Ok(era)
+                    session.execute(sql, born).await?;
+                    Ok(era)
+                })
             })
-        })
-        .await
+            .await
     }
 
+    /// Raises the instance's counter to [`Terms::renewals`], records the digest of its routes, and
+    /// publishes which of its epochs are over; unless it is dead or unknown. Says which. Each
+    /// number is sent once. A statement that commits late, after one with a higher number, does not
+    /// lower the counter.
     async fn renew(
         &self,
         instance: InstanceId,
@@ -118,7 +77,7 @@ impl<E: Engine> Instances for E {
             Number(publication.below),
             Numbers(publication.left.clone()),
         ];
-        self.run(Turn::Renew, move |mut session| {
+        self.engine().run(Turn::Renew, move |mut session| {
             Box::pin(async move {
                 let sql = "UPDATE instances SET routes = $4, closed_below = $5, left_open = $6, \
                          renewals = CASE WHEN renewals > $3 THEN renewals ELSE $3 END \
@@ -137,37 +96,45 @@ impl<E: Engine> Instances for E {
         .await
     }
 
+    /// Raises the namespace's era to `era` if it is lower. A failover may have lost an override
+    /// whose era instances know, and the next override must not use its number again.
+    ///
     /// Inserts too: an old backup may lack the row.
     async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
         let sql = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, $2) \
              ON CONFLICT (namespace) DO UPDATE SET era = EXCLUDED.era WHERE n.era < EXCLUDED.era";
-        let raised = self.change(Turn::Write, sql, vec![Number(era)]);
+        let raised = self.engine().change(Turn::Write, sql, vec![Number(era)]);
         raised.await.map(drop)
     }
 
+    /// Every instance on record that has not settled.
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        let place = vec![Text(self.known_place())];
-        self.fetch(Turn::Watch, NOT_SETTLED, place, rows::instance)
+        let place = vec![Text(self.engine().known_place())];
+        self.engine()
+            .fetch(Turn::Watch, NOT_SETTLED, place, rows::instance)
             .await
     }
 
+    /// Declares an instance dead if its counter is still at `renewals`; says whether it is dead
+    /// now. Fails if the instances were read, but over another connection than this one (see
+    /// [`instances_over`]): the counter may stand still because this server is behind.
+    ///
+    /// [`instances_over`]: super::MarkStore::instances_over
+    ///
     /// An update that waited for a renewal reads the counter again when it has the row.
     async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
-        self.run(Turn::Declare, move |mut session| {
-            Box::pin(async move {
-                let sql = "UPDATE instances SET state = 1 \
-                     WHERE namespace = $1 AND id = $2 AND renewals = $3 AND state = 0";
-                let counter = vec![Number(instance.get()), Number(renewals)];
-                session.execute(sql, counter).await?;
-                let id = vec![Number(instance.get())];
-                let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2 AND state = 0";
-                let alive: Vec<(i64,)> = session.rows(sql, id).await?;
-                Ok(alive.is_empty())
-            })
-        })
-        .await
+        let counter = vec![Number(instance.get()), Number(renewals)];
+        let sql = "UPDATE instances \
+             SET state = CASE WHEN state = 0 AND renewals = $3 THEN 1 ELSE state END \
+             WHERE namespace = $1 AND id = $2 RETURNING state > 0";
+        let dead = |(dead,): (bool,)| Ok(dead);
+        let dead = self.engine().fetch(Turn::Declare, sql, counter, dead);
+        Ok(dead.await?.pop().unwrap_or(true))
     }
 
+    /// Records that a dead instance has settled: all its epochs are over. An id that is not on
+    /// record is recorded so. `false`: it lives. Not over the connection of the renewals.
+    ///
     /// All openings are below the one that is recorded.
     async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError> {
         let settled = vec![
@@ -180,10 +147,13 @@ impl<E: Engine> Instances for E {
              VALUES ($1, $2, 2, 0, 0, 0, 0, '', $3, $4, '') \
              ON CONFLICT (namespace, id) DO UPDATE SET state = EXCLUDED.state, \
                  closed_below = EXCLUDED.closed_below, left_open = EXCLUDED.left_open \
-             WHERE i.state > 0";
-        Ok(self.change(Turn::Write, sql, settled).await? == 1)
+             WHERE i.state > 0 RETURNING 1";
+        Ok(self.engine().change(Turn::Write, sql, settled).await? == 1)
     }
 
+    /// At the end of a run: publishes that all epochs are over but those that are `left`. With
+    /// none left the instance has settled, else it is dead, and its settling starts now. Called
+    /// after every exchange has ended.
     async fn leave(
         &self,
         instance: InstanceId,
@@ -198,6 +168,6 @@ impl<E: Engine> Instances for E {
         ];
         let sql = "UPDATE instances SET state = $3, closed_below = $4, left_open = $5 \
              WHERE namespace = $1 AND id = $2 AND state = 0";
-        self.change(Turn::Renew, sql, last).await.map(drop)
+        self.engine().change(Turn::Renew, sql, last).await.map(drop)
     }
 }

@@ -10,7 +10,9 @@ use crate::routing::ResourceKey;
 pub trait Marks: Send + Sync + 'static {
     /// How many batches it takes at a time. If more than one, each lane has a connection of its own,
     /// which is opened where the first call over it runs.
-    fn lanes(&self) -> usize;
+    fn lanes(&self) -> usize {
+        1
+    }
 
     /// One statement: locks every row named, in key order; raises the marks that are lower; spends
     /// tokens as asked; drops epochs that are over or no longer used (see [`Batch::next`]); opens
@@ -31,9 +33,13 @@ pub trait Marks: Send + Sync + 'static {
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError>;
 
     /// Notifies other instances. Best effort; does nothing where the store is not shared.
-    async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError>;
+    async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Starts to listen to notifications of other instances, in a background task that ends when
     /// the receiver is dropped. `None` where the store is not shared.
-    fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<Heard>>;
+    fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<Heard>> {
+        None
+    }
 }

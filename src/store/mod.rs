@@ -9,7 +9,7 @@
 
 mod administration;
 mod counting;
-mod engine;
+pub(crate) mod engine;
 mod instances;
 mod mark_store;
 mod marks;
@@ -21,7 +21,6 @@ mod records;
 pub mod routes;
 mod rows;
 pub mod sqlite;
-mod texts;
 
 pub use self::administration::Administration;
 pub use self::instances::Instances;

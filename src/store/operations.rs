@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Value::{MaybeText, Number, Text};
-use super::engine::{Engine, Turn, Value};
+use super::engine::{OverEngine, Turn, Value};
 use super::records::{InstanceId, StoreError};
-use super::rows::{self, Span};
+use super::rows;
 use crate::json_values::moment;
 use crate::routing::{ResourceKey, Token};
 
@@ -95,26 +95,81 @@ pub struct UnknownCount {
     pub since_ms: Option<i64>,
 }
 
+/// True for a row `o` whose attempt is in flight no more. Where the state is 2, it says nothing.
+macro_rules! settled {
+    () => {
+        "(o.state = 1 OR COALESCE((SELECT i.state = 2 FROM instances AS i \
+             WHERE i.namespace = $1 AND i.id = o.instance), false))"
+    };
+}
+
 /// The rows of operations. Each call is one statement.
 #[async_trait]
-pub trait Operations: Send + Sync + 'static {
+pub trait Operations: OverEngine {
     /// Records that an attempt is about to send its operation, unless something is known of that
     /// already. Returns the row, with the name of the attempt if it may send.
     ///
     /// The row is written even if nothing changes, so that what is read is as durable as a commit.
-    async fn begin_operation(&self, attempt: &Attempt) -> Result<Operation, StoreError>;
+    async fn begin_operation(&self, attempt: &Attempt) -> Result<Operation, StoreError> {
+        let sql = "INSERT INTO operations (namespace, resource, operation, attempt, digest, token, \
+                 instance, state, since) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, {now_ms}) \
+             ON CONFLICT (namespace, resource, operation) DO UPDATE SET since = operations.since \
+             RETURNING attempt, digest, token, state, answer, COALESCE((SELECT i.state = 2 \
+                 FROM instances AS i WHERE i.namespace = $1 AND i.id = instance), false)";
+        let found = self
+            .engine()
+            .fetch(Turn::Operate, sql, attempt.values(), begun);
+        rows::only(found.await?)
+    }
 
     /// Puts an attempt in the place of the one called `from`, whose outcome is not known. Says
     /// whether it has.
-    async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError>;
+    async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError> {
+        let mut values = attempt.values();
+        values.push(Text(from.to_owned()));
+        let sql = "UPDATE operations SET attempt = $4, digest = $5, token = $6, instance = $7, \
+                 state = 0, since = {now_ms} \
+             WHERE namespace = $1 AND resource = $2 AND operation = $3 AND attempt = $8 \
+                 AND state < 2 RETURNING 1";
+        Ok(self.engine().change(Turn::Operate, sql, values).await? == 1)
+    }
 
     /// Records the end of an attempt, unless an answer is on record. Says whether it has.
-    async fn end_operation(&self, of: &AttemptKey, end: AttemptEnd<'_>)
-    -> Result<bool, StoreError>;
+    async fn end_operation(
+        &self,
+        of: &AttemptKey,
+        end: AttemptEnd<'_>,
+    ) -> Result<bool, StoreError> {
+        let mut values = of.values();
+        let sql = match end {
+            AttemptEnd::Known(answer, remember) => {
+                values.extend([Text(answer.to_owned()), Number(rows::millis(remember))]);
+                "UPDATE operations SET state = 2, answer = $5, since = {now_ms}, \
+                     expires = {now_ms} + $6 WHERE namespace = $1 AND resource = $2 \
+                     AND operation = $3 AND attempt = $4 AND state < 2 RETURNING 1"
+            }
+            AttemptEnd::Settled => {
+                "UPDATE operations SET state = 1, since = {now_ms} WHERE namespace = $1 \
+                     AND resource = $2 AND operation = $3 AND attempt = $4 AND state = 0 RETURNING 1"
+            }
+            AttemptEnd::Undone => {
+                "DELETE FROM operations WHERE namespace = $1 AND resource = $2 \
+                     AND operation = $3 AND attempt = $4 AND state < 2 RETURNING 1"
+            }
+        };
+        Ok(self.engine().change(Turn::Operate, sql, values).await? == 1)
+    }
 
     /// Deletes answers that are older than they were to be remembered, as many as one statement may.
     /// Returns how many.
-    async fn expire_operations(&self) -> Result<u64, StoreError>;
+    async fn expire_operations(&self) -> Result<u64, StoreError> {
+        let sql = "DELETE FROM operations WHERE namespace = $1 AND (resource, operation) IN ( \
+                 SELECT resource, operation FROM operations \
+                 WHERE namespace = $1 AND expires < {now_ms} ORDER BY expires LIMIT $2) RETURNING 1";
+        self.engine()
+            .change(Turn::Operate, sql, vec![Number(PIECE)])
+            .await
+    }
 
     /// Operations whose outcome is not known, in key order, whose resource starts with `prefix`;
     /// with an `operation`, those of that name.
@@ -123,18 +178,65 @@ pub trait Operations: Send + Sync + 'static {
         prefix: &str,
         operation: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<UnknownOperation>, StoreError>;
+    ) -> Result<Vec<UnknownOperation>, StoreError> {
+        let (from, until) = rows::span(prefix, None);
+        let sql = concat!(
+            "SELECT o.resource, o.operation, o.attempt, o.token, o.instance, o.since, ",
+            settled!(),
+            " FROM operations AS o WHERE o.namespace = $1 AND o.resource >= $2 AND o.resource < $3 \
+                 AND o.state < 2 AND o.operation = COALESCE($5, o.operation) \
+             ORDER BY o.resource, o.operation LIMIT $4"
+        );
+        let range = vec![
+            Text(from),
+            Text(until),
+            Number(limit.into()),
+            MaybeText(operation.map(str::to_owned)),
+        ];
+        let row = |(resource, operation, attempt, token, instance, since_ms, settled): (
+            String,
+            _,
+            _,
+            i64,
+            i64,
+            _,
+            _,
+        )| {
+            Ok(UnknownOperation {
+                key: AttemptKey {
+                    resource: rows::key(&resource)?,
+                    operation,
+                    attempt,
+                },
+                token: rows::number(token)?,
+                instance: InstanceId::from_row(instance).to_string(),
+                settled,
+                since_ms,
+            })
+        };
+        self.engine().fetch(Turn::Read, sql, range, row).await
+    }
 
     /// Counts the operations whose outcome is unknown and has settled.
-    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError>;
-}
-
-/// True for a row `o` whose attempt is in flight no more. Where the state is 2, it says nothing.
-macro_rules! settled {
-    () => {
-        "(o.state = 1 OR COALESCE((SELECT i.state = 2 FROM instances AS i \
-             WHERE i.namespace = $1 AND i.id = o.instance), false))"
-    };
+    ///
+    /// The oldest first, so that both engines read the index of those that are not known.
+    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
+        let sql = concat!(
+            "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
+             WHERE o.namespace = $1 AND o.state < 2 AND ",
+            settled!(),
+            " ORDER BY o.since LIMIT $2) AS piece"
+        );
+        let row = |(operations, since_ms): (i64, _)| {
+            let operations = operations.unsigned_abs();
+            Ok(UnknownCount {
+                operations,
+                since_ms,
+            })
+        };
+        let most = vec![Number(MOST_COUNTED)];
+        rows::only(self.engine().fetch(Turn::Read, sql, most, row).await?)
+    }
 }
 
 /// A row as `begin` returns it: attempt, digest, token, state, answer, and whether its instance has
@@ -177,111 +279,5 @@ impl Attempt {
         let (token, instance) = (self.token.get(), self.instance.get());
         values.extend([Text(self.digest.clone()), Number(token), Number(instance)]);
         values
-    }
-}
-
-#[async_trait]
-impl<E: Engine> Operations for E {
-    async fn begin_operation(&self, attempt: &Attempt) -> Result<Operation, StoreError> {
-        let sql = E::TEXTS.begin;
-        let found = self.fetch(Turn::Operate, sql, attempt.values(), begun);
-        rows::only(found.await?)
-    }
-
-    async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError> {
-        let mut values = attempt.values();
-        values.push(Text(from.to_owned()));
-        let sql = E::TEXTS.retake;
-        Ok(self.change(Turn::Operate, sql, values).await? == 1)
-    }
-
-    async fn end_operation(
-        &self,
-        of: &AttemptKey,
-        end: AttemptEnd<'_>,
-    ) -> Result<bool, StoreError> {
-        let mut values = of.values();
-        let sql = match end {
-            AttemptEnd::Known(answer, remember) => {
-                values.extend([Text(answer.to_owned()), Number(rows::millis(remember))]);
-                E::TEXTS.know
-            }
-            AttemptEnd::Settled => E::TEXTS.settle,
-            AttemptEnd::Undone => {
-                "DELETE FROM operations WHERE namespace = $1 AND resource = $2 \
-                 AND operation = $3 AND attempt = $4 AND state < 2"
-            }
-        };
-        Ok(self.change(Turn::Operate, sql, values).await? == 1)
-    }
-
-    async fn expire_operations(&self) -> Result<u64, StoreError> {
-        let sql = E::TEXTS.expire;
-        self.change(Turn::Operate, sql, vec![Number(PIECE)]).await
-    }
-
-    async fn unknown_operations(
-        &self,
-        prefix: &str,
-        operation: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<UnknownOperation>, StoreError> {
-        let Some(Span { from, until }) = rows::span(prefix, None) else {
-            return Ok(Vec::new());
-        };
-        let sql = concat!(
-            "SELECT o.resource, o.operation, o.attempt, o.token, o.instance, o.since, ",
-            settled!(),
-            " FROM operations AS o WHERE o.namespace = $1 AND o.resource >= $2 AND o.resource < $3 \
-                 AND o.state < 2 AND o.operation = COALESCE($5, o.operation) \
-             ORDER BY o.resource, o.operation LIMIT $4"
-        );
-        let range = vec![
-            Text(from),
-            Text(until),
-            Number(limit.into()),
-            MaybeText(operation.map(str::to_owned)),
-        ];
-        let row = |(resource, operation, attempt, token, instance, since_ms, settled): (
-            String,
-            _,
-            _,
-            i64,
-            i64,
-            _,
-            _,
-        )| {
-            Ok(UnknownOperation {
-                key: AttemptKey {
-                    resource: rows::key(&resource)?,
-                    operation,
-                    attempt,
-                },
-                token: rows::number(token)?,
-                instance: InstanceId::from_row(instance).to_string(),
-                settled,
-                since_ms,
-            })
-        };
-        self.fetch(Turn::Read, sql, range, row).await
-    }
-
-    /// The oldest first, so that both engines read the index of those that are not known.
-    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
-        let sql = concat!(
-            "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
-             WHERE o.namespace = $1 AND o.state < 2 AND ",
-            settled!(),
-            " ORDER BY o.since LIMIT $2) AS piece"
-        );
-        let row = |(operations, since_ms): (i64, _)| {
-            let operations = operations.unsigned_abs();
-            Ok(UnknownCount {
-                operations,
-                since_ms,
-            })
-        };
-        let most = vec![Number(MOST_COUNTED)];
-        rows::only(self.fetch(Turn::Read, sql, most, row).await?)
     }
 }

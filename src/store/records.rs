@@ -134,8 +134,9 @@ pub struct Ask {
     pub needs: Needs,
 }
 
-/// The state that the statement found for one [`Ask`], in the order asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The state that the statement found for one [`Ask`], in the order asked. The default: there is no
+/// mark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The mark under the lock *before* this statement; `None`: there was none.
     pub before: Option<Token>,

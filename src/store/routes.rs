@@ -8,11 +8,12 @@
 //! namespace has settled, and none can join meanwhile. So either the replacement sees the instance,
 //! or the instance sees the new table.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use prometheus::IntGauge;
 
 use crate::config::{Finding, RouteTable};
+use crate::locked::locked;
 use crate::store::{InstanceId, InstanceRow, MarkStore, StoreError};
 
 /// How often others may record a table between a read and a write of this instance.
@@ -24,9 +25,9 @@ const SHOWN: usize = 3;
 #[derive(Debug)]
 pub struct RouteRecord {
     /// The table that is served.
-    served: RwLock<Arc<RouteTable>>,
+    served: Mutex<Arc<RouteTable>>,
     /// The living instances with another table, as of the last read.
-    others: RwLock<Vec<InstanceId>>,
+    others: Mutex<Vec<InstanceId>>,
     /// How many there are.
     mismatch: IntGauge,
 }
@@ -35,8 +36,8 @@ impl RouteRecord {
     #[must_use]
     pub fn new(table: RouteTable, mismatch: IntGauge) -> Self {
         Self {
-            served: RwLock::new(Arc::new(table)),
-            others: RwLock::default(),
+            served: Mutex::new(Arc::new(table)),
+            others: Mutex::default(),
             mismatch,
         }
     }
@@ -52,7 +53,7 @@ impl RouteRecord {
     pub async fn confirm(&self, store: &dyn MarkStore) -> Result<Vec<Finding>, StoreError> {
         let table = self.served();
         let (recorded, findings) = record(store, &table).await?;
-        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let mut served = locked(&self.served);
         // A reload may have come between.
         if Arc::ptr_eq(&served, &table) {
             *served = Arc::new(recorded);
@@ -78,15 +79,13 @@ impl RouteRecord {
 
     /// Serves this table from now on.
     pub fn serve(&self, table: RouteTable) {
-        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        *served = Arc::new(table);
+        *locked(&self.served) = Arc::new(table);
     }
 
     /// The living instances that serve another table, as of the last read.
     #[must_use]
     pub fn others(&self) -> Vec<InstanceId> {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
-        others.clone()
+        locked(&self.others).clone()
     }
 
     /// Updates [`Self::others`] from one read of the instances.
@@ -98,7 +97,7 @@ impl RouteRecord {
         now.sort();
         self.mismatch
             .set(i64::try_from(now.len()).unwrap_or(i64::MAX));
-        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let mut others = locked(&self.others);
         for other in now.iter().filter(|id| !others.contains(id)) {
             tracing::warn!(instance = %me, %other,
                 "two live instances of the namespace have different route tables, if only by the name of \
@@ -111,7 +110,7 @@ impl RouteRecord {
     }
 
     fn served(&self) -> Arc<RouteTable> {
-        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locked(&self.served))
     }
 }
 

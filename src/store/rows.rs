@@ -1,6 +1,7 @@
 //! Helpers that both stores share: rows turned into the types of [`store`](super), the range of
 //! keys that a prefix spans, and the verdict on a schema's version.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::SqlSafeStr;
@@ -27,7 +28,7 @@ pub(super) fn migrator(schema: &'static str) -> Migrator {
 
 /// Why work inside a store failed, before the engine's own codes have been looked at.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub enum Failure {
     Sql(sqlx::Error),
     Store(StoreError),
 }
@@ -42,14 +43,6 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
-}
-
-/// Converts every row; fails with the first error.
-pub(super) fn all<R, T>(
-    rows: impl IntoIterator<Item = R>,
-    turn: impl Fn(R) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
-    rows.into_iter().map(turn).collect()
 }
 
 /// The epochs of a row, which stand in it as triples: instance, opening, token.
@@ -102,18 +95,14 @@ pub(super) type InstanceColumns = (i64, i64, i64, i64, i64, String, bool, bool);
 pub(super) fn instance(
     (id, renewals, lease, settle, undelivered, routes, dead, ended): InstanceColumns,
 ) -> Result<InstanceRow, StoreError> {
-    let span = |ms: i64| {
-        u64::try_from(ms)
-            .map(Duration::from_millis)
-            .map_err(|_| odd(&format!("the instance {id} has a span of {ms} ms")))
-    };
+    let span = |ms: i64| Duration::from_millis(ms.unsigned_abs());
     Ok(InstanceRow {
         id: InstanceId::from_row(id),
         terms: Terms {
             renewals,
-            lease: span(lease)?,
-            settle: span(settle)?,
-            undelivered: span(undelivered)?,
+            lease: span(lease),
+            settle: span(settle),
+            undelivered: span(undelivered),
             routes,
         },
         dead,
@@ -159,31 +148,37 @@ pub(super) fn least(ask: &Ask) -> Option<i64> {
     ask.needs.least.map(Token::get).filter(|least| *least > 0)
 }
 
-/// The mark before a statement, from the column that also carries the mark that is needed: below 0
-/// there was no mark.
-pub(super) fn before(previous: Option<i64>) -> Result<Option<Token>, StoreError> {
-    previous
-        .filter(|previous| *previous >= 0)
-        .map(number)
-        .transpose()
-}
+/// `(resource, token, previous, era, spent_by, given_back, epochs)`, the epochs as the engine has them.
+pub(super) type FoundColumns<O> = (String, i64, Option<i64>, i64, Option<String>, i64, O);
 
-/// The answer to an ask without a row: there is no mark, and it was not to make one.
-pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
-    if ask.needs.present {
+/// The answers to asks (resource, token, whether a mark must be there), from rows in any order. Such an
+/// ask has no row if there is no mark. `previous` is below 0 if there was none.
+pub(super) fn found<'a, O>(
+    rows: Vec<FoundColumns<O>>,
+    asked: impl Iterator<Item = (&'a ResourceKey, Token, bool)>,
+    epochs: impl Fn(&O) -> Result<Vec<Epoch>, StoreError>,
+) -> Result<Vec<Found>, StoreError> {
+    let by_key = rows.iter().map(|row| (row.0.as_str(), row));
+    let by_key: HashMap<_, _> = by_key.collect();
+    let answer = |(resource, asked, present): (&ResourceKey, Token, bool)| {
+        let Some((_, token, previous, era, spent_by, given_back, open)) =
+            by_key.get(resource.as_str())
+        else {
+            return if present {
+                Ok(Found::default())
+            } else {
+                Err(StoreError::Statement(format!("no answer for {resource}")))
+            };
+        };
         Ok(Found {
-            before: None,
-            era: 0,
-            spent_by: None,
-            given_back: 0,
-            open: Vec::new(),
+            before: previous.filter(|mark| *mark >= 0).map(number).transpose()?,
+            era: *era,
+            spent_by: spent_by.clone().filter(|_| *token == asked.get()),
+            given_back: *given_back,
+            open: epochs(open)?,
         })
-    } else {
-        Err(StoreError::Statement(format!(
-            "no answer for {}",
-            ask.resource
-        )))
-    }
+    };
+    asked.map(answer).collect()
 }
 
 /// A row that no version of this program writes.
@@ -199,49 +194,18 @@ pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-/// A range: the keys that start with a prefix and sort after another key.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    /// Inclusive.
-    pub from: String,
-    /// Exclusive.
-    pub until: String,
-}
-
-/// The range for [`crate::store::Administration::list`]; `None` where no key can be in it.
+/// The range of the keys that start with a prefix and sort after another key: its start, inclusive,
+/// and its end, exclusive.
 ///
-/// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres`
-/// refuses NUL in any text). A key sorts after `"a\0…"` exactly if it sorts after `"a"`, and then
-/// not before `"a\u{1}"`.
-pub(super) fn span(prefix: &str, after: Option<&str>) -> Option<Span> {
-    if prefix.contains('\0') {
-        return None;
-    }
-    let after = after.and_then(|after| after.split('\0').next());
-    let after = after.map(|after| format!("{after}\u{1}"));
-    Some(Span {
-        from: after.unwrap_or_default().max(prefix.to_owned()),
-        // Longer than any key.
-        until: successor(prefix).unwrap_or_else(|| "\u{10FFFF}".repeat(ResourceKey::MAX_BYTES)),
-    })
-}
-
-/// The least text that sorts after every text that starts with `prefix`. The byte order of UTF-8 is
-/// the order of its code points, so the last code point that has a successor is raised.
-fn successor(prefix: &str) -> Option<String> {
-    let mut text = prefix.to_owned();
-    while let Some(last) = text.pop() {
-        let next = match last {
-            // The surrogates are not code points of any text.
-            '\u{D7FF}' => Some('\u{E000}'),
-            other => char::from_u32(u32::from(other) + 1),
-        };
-        if let Some(next) = next {
-            text.push(next);
-            return Some(text);
-        }
-    }
-    None
+/// A text that sorts between a prefix and the longest text that starts with it starts with it too.
+/// Keys hold no control characters, so none starts with a prefix that has one, and `\u{1}` may stand
+/// for NUL, which Postgres refuses in any text. A key that sorts after `a` does not sort before
+/// `a\u{1}`.
+pub(super) fn span(prefix: &str, after: Option<&str>) -> (String, String) {
+    let [prefix, after] =
+        [prefix, after.unwrap_or_default()].map(|text| text.replace('\0', "\u{1}"));
+    let until = prefix.clone() + &"\u{10FFFF}".repeat(ResourceKey::MAX_BYTES);
+    (format!("{after}\u{1}").max(prefix), until)
 }
 
 /// The one row of a statement that always returns one.
@@ -306,21 +270,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_successor_of_a_prefix_is_the_least_text_behind_all_that_start_with_it() {
-        assert_eq!(successor(""), None);
-        assert_eq!(successor("a"), Some("b".to_owned()));
-        assert_eq!(successor("order:"), Some("order;".to_owned()));
-        assert_eq!(successor("a\u{10FFFF}"), Some("b".to_owned()));
-        assert_eq!(successor("\u{10FFFF}"), None);
-        assert_eq!(successor("\u{D7FF}"), Some("\u{E000}".to_owned()));
-        assert_eq!(successor("\u{7F}"), Some("\u{80}".to_owned()));
-    }
-
-    #[test]
-    fn nul_never_reaches_an_engine() {
-        assert_eq!(span("a\0", None), None);
-        let span = span("", Some("a\0b")).expect("an empty prefix spans everything");
-        assert_eq!(span.from, "a\u{1}");
+    fn a_span_has_the_keys_that_start_with_its_prefix_and_sort_after_another() {
+        for (prefix, after, within, without) in [
+            ("", None, vec!["a", "\u{10FFFF}\u{10FFFF}"], vec![""]),
+            (
+                "a",
+                None,
+                vec!["a", "a ", "ab", "a\u{10FFFF}b"],
+                vec!["A", "b"],
+            ),
+            ("a", Some("ab"), vec!["ab ", "ac"], vec!["a", "ab", "b"]),
+            ("b", Some("a"), vec!["b", "ba"], vec!["a", "ab", "c"]),
+            (
+                "\u{D7FF}",
+                None,
+                vec!["\u{D7FF}a"],
+                vec!["\u{D7FE}", "\u{E000}"],
+            ),
+            ("a\0", None, vec![], vec!["a", "a ", "b"]),
+            ("", Some("a\0b"), vec!["a ", "ab", "b"], vec!["A", "a"]),
+        ] {
+            let (from, until) = span(prefix, after);
+            assert!(!from.contains('\0') && !until.contains('\0'));
+            let holds = |key: &&str| *key >= from.as_str() && *key < until.as_str();
+            assert!(within.iter().all(holds), "{prefix:?} {after:?}");
+            assert!(!without.iter().any(holds), "{prefix:?} {after:?}");
+        }
     }
 
     #[test]

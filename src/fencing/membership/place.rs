@@ -7,7 +7,7 @@ use super::{LOOK_AGAIN, Membership};
 use crate::store::StoreError;
 
 /// How often some marks are counted, and how often until all of them have been counted once.
-const COUNT_AGAIN: Duration = Duration::from_mins(1);
+const COUNT_AGAIN: Duration = Duration::from_secs(10);
 const COUNT_FIRST: Duration = Duration::from_secs(1);
 
 impl Membership {

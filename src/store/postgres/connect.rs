@@ -25,8 +25,7 @@
 //!
 //! [`PLANNER`] makes the planner use the indexes. Every statement names its rows by their
 //! keys. For a few hundred keys the planner would otherwise read the whole table, which takes
-//! longer with more marks. A session keeps these settings as long as it lives; any role may set
-//! them.
+//! longer with more marks.
 //!
 //! The statement of a batch joins nothing to the table. So its plan suits any size of the table,
 //! and is made once per connection. Other statements are planned each time: a join that was planned
@@ -41,12 +40,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection};
+use tracing::Dispatch;
 
 use super::errors::{bounded, error_of};
 use super::options;
-use super::warnings::{Anchor, Line};
+use super::warnings::{self, Line};
 use crate::config::PostgresAddress;
 use crate::locked::locked;
 use crate::store::StoreError;
@@ -64,6 +64,11 @@ const ENCODING: &str = "one client's text would make the statements of others fa
 /// The advice if TLS cannot be established.
 const UNVERIFIED: &str = "across a network the server has to prove its identity (sslmode=verify-full): name its CA \
     with sslrootcert=FILE in store.url or with store.tls.ca_file, and use a host name that is on its certificate";
+
+/// A commit that waits.
+const COMMIT: &str = "SELECT set_config('synchronous_commit', \
+    CASE current_setting('synchronous_commit') \
+    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
 
 /// Session settings for the planner. A row costs as much as a page. So rows by their keys are
 /// cheaper than all rows, from a few rows on. Such costs must start neither the compiler nor
@@ -101,7 +106,7 @@ pub(super) enum Session {
 
 #[derive(Debug)]
 pub(super) struct Connector {
-    address: PostgresAddress,
+    pub(super) address: PostgresAddress,
     timeout: Duration,
     /// The host of the URL that answered last; tried first the next time.
     last: AtomicUsize,
@@ -109,7 +114,7 @@ pub(super) struct Connector {
     made: AtomicU64,
     /// When the server of the latest connection was started, and how often that has changed.
     server: Mutex<(i64, u64)>,
-    _anchor: Anchor,
+    _anchor: Dispatch,
 }
 
 /// The columns of the proving query: `synchronous_commit`, no `fsync`, no `full_page_writes`, read-only,
@@ -126,7 +131,7 @@ impl Connector {
             last: AtomicUsize::new(0),
             made: AtomicU64::new(0),
             server: Mutex::default(),
-            _anchor: Anchor::new(),
+            _anchor: warnings::anchor(),
         }
     }
 
@@ -155,6 +160,10 @@ impl Connector {
             Session::Lane | Session::Other => self.timeout / 2,
         };
         let application_name = self.address.application_name.as_deref();
+        let plans = match session {
+            Session::Lane | Session::Aside => "force_generic_plan",
+            Session::Other => "force_custom_plan",
+        };
         let options = hosts.into_iter().map(|options| {
             options
                 .application_name(application_name.unwrap_or("fencepost"))
@@ -166,6 +175,8 @@ impl Connector {
                     // A client that is frozen during an override must not keep the row locked.
                     ("idle_in_transaction_session_timeout", millis(self.timeout)),
                 ])
+                .options(PLANNER)
+                .options([("plan_cache_mode", plans)])
                 .disable_statement_logging()
         });
         Ok(options.collect())
@@ -180,7 +191,7 @@ impl Connector {
         let mut errors = Vec::new();
         let each = hosts.iter().cycle().skip(first).take(count);
         for (offset, options) in each.enumerate() {
-            match bounded(share, prove(options, session, phase)).await {
+            match bounded(share, prove(options, phase)).await {
                 Ok((mut line, started)) => {
                     self.last.store((first + offset) % count, Ordering::Relaxed);
                     let mut server = locked(&self.server);
@@ -223,38 +234,7 @@ fn combine(errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
-/// Sets what a session needs: a commit that waits, and the planner's costs. Only speed rests on the
-/// planner, so a server that lacks one of its settings, or refuses it, is good enough.
-async fn set_up(connection: &mut PgConnection, session: Session) -> Result<(), StoreError> {
-    const COMMIT: &str = "SELECT set_config('synchronous_commit', \
-        CASE current_setting('synchronous_commit') \
-        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
-    const PLAN: &str = "SELECT set_config(p.name, p.value, false) \
-        FROM unnest($1::text[], $2::text[]) AS p(name, value) \
-        WHERE p.name IN (SELECT s.name FROM pg_settings AS s)";
-    let commit = sqlx::query(COMMIT).execute(&mut *connection).await;
-    commit.map_err(error_of)?;
-    let plans = match session {
-        Session::Lane | Session::Aside => "force_generic_plan",
-        Session::Other => "force_custom_plan",
-    };
-    let settings = PLANNER.into_iter().chain([("plan_cache_mode", plans)]);
-    let (names, values): (Vec<&str>, Vec<&str>) = settings.unzip();
-    let plan = sqlx::query(PLAN).bind(names).bind(values);
-    match plan.execute(connection).await {
-        Err(sqlx::Error::Database(error)) => {
-            tracing::debug!(%error, "the server keeps its own planner settings");
-            Ok(())
-        }
-        other => other.map(drop).map_err(error_of),
-    }
-}
-
-async fn prove(
-    options: &PgConnectOptions,
-    session: Session,
-    phase: Phase,
-) -> Result<(Line, i64), StoreError> {
+async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<(Line, i64), StoreError> {
     let mut connection = options.connect().await.map_err(|error| {
         let said = error.to_string();
         if said.contains("unsupported startup parameter") {
@@ -271,7 +251,10 @@ async fn prove(
             error_of(error)
         }
     })?;
-    set_up(&mut connection, session).await?;
+    sqlx::query(COMMIT)
+        .execute(&mut connection)
+        .await
+        .map_err(error_of)?;
     let mut rows: Vec<SessionProof> = sqlx::query_as(
         "SELECT current_setting('synchronous_commit'), \
          coalesce(current_setting('fsync', true) = 'off', false), \

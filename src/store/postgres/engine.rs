@@ -1,29 +1,37 @@
 //! [`Engine`] for [`PostgresStore`].
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_trait::async_trait;
 use sqlx::PgConnection;
 
-use super::connect::{self, Session as Use};
-use super::errors::bounded;
-use super::statements::TEXTS;
+use super::connect::{self, Phase, Session as Use};
+use super::statements::WORDS;
 use super::{LANES, PostgresStore, notifications};
 use crate::store::counting::Counting;
-use crate::store::engine::{Connection, Engine, Session, Turn, Work};
+use crate::store::engine::{Connection, Engine, OverEngine, Session, Turn, Work};
 use crate::store::rows::{self, Failure};
-use crate::store::texts::Texts;
-use crate::store::{StoreError, place};
+use crate::store::{Administration, Instances, Operations, StoreError, place};
 
+impl OverEngine for PostgresStore {
+    fn engine(&self) -> &dyn Engine {
+        self
+    }
+}
+
+impl Administration for PostgresStore {}
+
+impl Operations for PostgresStore {}
+
+impl Instances for PostgresStore {
+    fn shared(&self) -> bool {
+        true
+    }
+}
+
+#[async_trait]
 impl Engine for PostgresStore {
-    const TEXTS: Texts = TEXTS;
-    const SHARED: bool = true;
-
-    async fn run<T: Send + 'static>(
-        &self,
-        turn: Turn,
-        work: impl Work<T>,
-    ) -> Result<T, StoreError> {
+    async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError> {
         let slot = match turn {
             Turn::Look => &self.reader,
             Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
@@ -32,28 +40,22 @@ impl Engine for PostgresStore {
             Turn::Operate => &self.operating[self.operated.fetch_add(1, Ordering::Relaxed) % LANES],
             Turn::Notify => &self.notifying,
         };
-        bounded(self.timeout, async {
-            let mut held = slot.turn().await?;
-            let number = held.line.number;
+        let done = slot.run(Phase::Running, async |c, number| {
             let over = self.instances_over.load(Ordering::Relaxed);
             if turn == Turn::Declare && over != 0 && over != number {
-                // The connection is fresh and healthy: the next read goes over it.
-                held.done();
                 let why = "this is another connection than the one that the counter was read over";
-                return Err(StoreError::Connection(why.to_owned()));
+                return Err(StoreError::Connection(why.to_owned()).into());
             }
-            let done = held.line.run(async |c| match turn {
-                Turn::Transaction | Turn::Join => self.transact(c, work).await,
-                _ => work(self.session(c)).await,
-            });
-            let done = done.await?;
+            match turn {
+                Turn::Transaction | Turn::Join => self.transact(c, work).await?,
+                _ => work(self.session(c)).await?,
+            }
             if turn == Turn::Watch {
                 self.instances_over.store(number, Ordering::Relaxed);
             }
-            held.done();
-            Ok(done)
-        })
-        .await
+            Ok(())
+        });
+        done.await
     }
 
     /// Taken by the first instance of this process that joins.
@@ -74,7 +76,7 @@ impl Engine for PostgresStore {
         self.place.get().cloned().unwrap_or_default()
     }
 
-    fn counting(&self) -> &Arc<Counting> {
+    fn counting(&self) -> &Counting {
         &self.counting
     }
 }
@@ -83,14 +85,15 @@ impl PostgresStore {
     pub(super) fn session<'c>(&'c self, connection: &'c mut PgConnection) -> Session<'c> {
         Session {
             namespace: &self.namespace,
+            words: WORDS,
             connection: Connection::Postgres(connection),
         }
     }
 
     /// Any error leaves the transaction open. The connection is then dropped, which ends it.
-    async fn transact<T>(&self, c: &mut PgConnection, work: impl Work<T>) -> Result<T, Failure> {
+    async fn transact(&self, c: &mut PgConnection, work: Work) -> Result<(), Failure> {
         run(c, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-        let done = work(self.session(c)).await?;
+        work(self.session(c)).await?;
         let id: Vec<Option<i64>> = sqlx::query_scalar("SELECT txid_current_if_assigned()")
             .fetch_all(&mut *c)
             .await?;
@@ -99,7 +102,7 @@ impl PostgresStore {
         // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
         let kept = sqlx::query_scalar("SELECT COALESCE(txid_status($1) = 'committed', $1 IS NULL)");
         if rows::only::<bool>(kept.bind(id).fetch_all(c).await?)? {
-            return Ok(done);
+            return Ok(());
         }
         let message = "the change was rolled back";
         Err(StoreError::Statement(message.to_owned()).into())

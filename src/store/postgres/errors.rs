@@ -7,8 +7,12 @@ use futures_util::FutureExt as _;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
-/// Sorts an engine's error. Never holds a password: sqlx's messages do not.
-pub(super) fn error_of(error: sqlx::Error) -> StoreError {
+/// Translates a failure for the callers of the store. Never holds a password: sqlx's messages do not.
+pub(super) fn error_of(failure: impl Into<Failure>) -> StoreError {
+    let error = match failure.into() {
+        Failure::Store(error) => return error,
+        Failure::Sql(error) => error,
+    };
     let sqlx::Error::Database(error) = error else {
         let said = error.to_string();
         // The driver's message continues with a character of the password.
@@ -54,12 +58,4 @@ pub(super) fn bounded<T>(
 ) -> impl Future<Output = Result<T, StoreError>> {
     let late = move |_| Err(StoreError::Timeout(timeout));
     tokio::time::timeout(timeout, work).map(move |done| done.unwrap_or_else(late))
-}
-
-/// As [`error_of`], for work that may also fail with an error of the store.
-pub(super) fn failure_of(failure: Failure) -> StoreError {
-    match failure {
-        Failure::Sql(error) => error_of(error),
-        Failure::Store(error) => error,
-    }
 }

@@ -1,26 +1,22 @@
 //! [`Marks`] for [`PostgresStore`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::Postgres;
-use sqlx::Row as _;
-use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
+use sqlx::{FromRow as _, Postgres};
 use tokio::sync::mpsc;
 
-use super::errors::bounded;
+use super::connect::Phase;
 use super::slot::DedicatedConnection;
 use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, REPAIR};
 use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
-use crate::store::engine::{Engine as _, Turn};
-use crate::store::rows::{self, Failure};
-use crate::store::{
-    Ask, Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError,
-};
+use crate::store::engine::{OverEngine as _, Turn, json};
+use crate::store::rows::{self, FoundColumns};
+use crate::store::{Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError};
 
 #[async_trait]
 impl Marks for PostgresStore {
@@ -50,11 +46,9 @@ impl Marks for PostgresStore {
             .bind(each(asks, |ask| ask.spend.as_deref()))
             .bind(each(asks, rows::least))
             .bind(each(asks, |ask| ask.needs.present));
-        let keys = asks.iter().map(|ask| (&ask.resource, ask.token));
-        let found = self.found(slot, statement, keys).await?;
-        let made =
-            |(ask, found): (&Ask, Option<Found>)| found.map_or_else(|| rows::not_made(ask), Ok);
-        asks.iter().zip(found).map(made).collect()
+        let asked = asks.iter();
+        let asked = asked.map(|ask| (&ask.resource, ask.token, ask.needs.present));
+        self.found(slot, statement, asked).await
     }
 
     async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
@@ -65,7 +59,7 @@ impl Marks for PostgresStore {
             Text(self.channel.clone()),
         ];
         let key = |(resource,): (String,)| rows::key(&resource);
-        self.fetch(Turn::Cede, CEDE, named, key).await
+        self.engine().fetch(Turn::Cede, CEDE, named, key).await
     }
 
     /// Over the connection of [`Self::cede`]: a row that is locked is waited for, and that must
@@ -85,19 +79,19 @@ impl Marks for PostgresStore {
                 .bind(each(same, |repair| repair.token.get()))
                 .bind(each(same, |repair| repair.spend.as_deref()))
                 .bind(each(same, open));
-            let keys = same.iter().map(|repair| (&repair.resource, repair.token));
-            let found = self.found(&self.ceding, statement, keys).await?;
-            all.extend(found);
+            let asked = same.iter();
+            let asked = asked.map(|repair| (&repair.resource, repair.token, false));
+            all.extend(self.found(&self.ceding, statement, asked).await?);
         }
-        let all: Option<Vec<Found>> = all.into_iter().collect();
-        all.ok_or_else(|| StoreError::Statement("a repair has not made its row".to_owned()))
+        Ok(all)
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
-        let payloads = notifications.iter().filter_map(notifications::encode);
-        let values = vec![Text(self.channel.clone()), Texts(payloads.collect())];
+        let payloads = Texts(each(notifications, json));
+        let values = vec![Text(self.channel.clone()), payloads];
         let sql = "SELECT pg_notify($2, payload) FROM unnest($3::text[]) AS payload";
-        self.change(Turn::Notify, sql, values).await.map(drop)
+        let sent = self.engine().change(Turn::Notify, sql, values);
+        sent.await.map(drop)
     }
 
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
@@ -110,47 +104,20 @@ impl Marks for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Runs a statement that returns rows, within the timeout; gives that of each key, whose token
-    /// was asked for.
+    /// Runs a statement about marks, and gives the answers to what was asked, as [`rows::found`].
     async fn found<'k>(
         &self,
         slot: &DedicatedConnection,
         statement: Query<'_, Postgres, PgArguments>,
-        keys: impl Iterator<Item = (&'k ResourceKey, Token)>,
-    ) -> Result<Vec<Option<Found>>, StoreError> {
-        bounded(self.timeout, async {
-            let mut turn = slot.turn().await?;
-            let found = turn.line.run(async |c| {
-                let answer = statement.fetch_all(c).await?;
-                let mut by_key = HashMap::with_capacity(answer.len());
-                for row in &answer {
-                    by_key.insert(row.try_get::<&str, _>(0)?, row);
-                }
-                let row = |(key, token): (&ResourceKey, Token)| {
-                    let row = by_key.get(key.as_str());
-                    row.map(|row| found(row, token)).transpose()
-                };
-                keys.map(row).collect()
-            });
-            let found = found.await?;
-            turn.done();
-            Ok(found)
-        })
-        .await
+        asked: impl Iterator<Item = (&'k ResourceKey, Token, bool)>,
+    ) -> Result<Vec<Found>, StoreError> {
+        let answer = slot.run(Phase::Running, async |c, _| {
+            let rows = statement.fetch_all(c).await?;
+            let rows: Result<Vec<_>, _> = rows.iter().map(FoundColumns::from_row).collect();
+            Ok(rows?)
+        });
+        rows::found(answer.await?, asked, |open: &Vec<i64>| rows::epochs(open))
     }
-}
-
-fn found(row: &PgRow, token: Token) -> Result<Found, Failure> {
-    let mark: i64 = row.try_get(1)?;
-    let spent_by: Option<String> = row.try_get(4)?;
-    let open: Vec<i64> = row.try_get(6)?;
-    Ok(Found {
-        before: rows::before(row.try_get(2)?)?,
-        era: row.try_get(3)?,
-        spent_by: spent_by.filter(|_| mark == token.get()),
-        given_back: row.try_get(5)?,
-        open: rows::epochs(&open)?,
-    })
 }
 
 /// A column of an argument.

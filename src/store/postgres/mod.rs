@@ -36,7 +36,7 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres};
 
 use self::connect::{Connector, Phase, Session};
-use self::errors::{bounded, error_of, failure_of};
+use self::errors::{bounded, error_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
 use super::counting::Counting;
@@ -59,8 +59,6 @@ const UNREAD_NOTIFICATIONS: usize = 1024;
 pub struct PostgresStore {
     namespace: Arc<str>,
     channel: String,
-    timeout: Duration,
-    address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
     /// For batches of requests.
@@ -77,7 +75,7 @@ pub struct PostgresStore {
     operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
-    counting: Arc<Counting>,
+    counting: Counting,
     /// Taken at the first join. Empty: no place was free.
     place: OnceLock<String>,
 }
@@ -92,14 +90,11 @@ impl PostgresStore {
         timeout: Duration,
         migrate: bool,
     ) -> Self {
-        let address = address.into();
-        let connector = Arc::new(Connector::new(address.clone(), timeout));
+        let connector = Arc::new(Connector::new(address.into(), timeout));
         let slot = |session| DedicatedConnection::new(Arc::clone(&connector), session);
         Self {
             namespace: namespace.into(),
             channel: notifications::channel(namespace),
-            timeout,
-            address,
             migrate,
             lanes: std::array::from_fn(|_| slot(Session::Lane)),
             aside: slot(Session::Aside),
@@ -111,7 +106,7 @@ impl PostgresStore {
             heartbeat: slot(Session::Other),
             operators: slot(Session::Other),
             instances_over: AtomicU64::new(0),
-            counting: Arc::default(),
+            counting: Counting::default(),
             place: OnceLock::new(),
             connector: Arc::clone(&connector),
         }
@@ -150,7 +145,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.
-        if schema(line.bare()).await.map_err(failure_of)? == Schema::Current {
+        if schema(line.bare()).await.map_err(error_of)? == Schema::Current {
             return Ok(());
         }
         // A warning here costs nothing: the first durable mark comes after this in the server's

@@ -28,10 +28,6 @@ pub(super) fn channel(namespace: &str) -> String {
     format!("fencepost_{number:016x}")
 }
 
-pub(super) fn encode(notification: &Notification) -> Option<String> {
-    serde_json::to_string(notification).ok()
-}
-
 /// `None` for a payload that no fencepost sends: any login may notify.
 fn decode(payload: &str) -> Option<Notification> {
     serde_json::from_str(payload).ok()
@@ -81,7 +77,7 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, S
             // An automatic reconnect would hide that notifications may have been missed.
             listener.eager_reconnect(false);
             listener.listen(channel).await?;
-            Ok(listener)
+            Ok::<_, sqlx::Error>(listener)
         };
         let subscribing = subscribing.map_err(error_of);
         match bounded(connector.timeout(), subscribing).await {
@@ -124,6 +120,7 @@ mod tests {
     use super::*;
     use crate::routing::{ResourceKey, Token};
     use crate::store::InstanceId;
+    use crate::store::engine::json;
 
     #[test]
     fn notifications_survive_the_wire_and_nothing_else_is_read() {
@@ -139,7 +136,7 @@ mod tests {
             ..closed.clone()
         };
         for sent in [closed, waiting] {
-            let wire = encode(&sent).expect("a notification can be written");
+            let wire = json(&sent);
             assert_eq!(decode(&wire), Some(sent));
         }
         for odd in [
@@ -162,7 +159,7 @@ mod tests {
             waits: Some(Token::MAX),
             to: Some(InstanceId::from_bits(u64::MAX)),
         };
-        let payload = encode(&longest).expect("a notification can be written");
+        let payload = json(&longest);
         assert!(payload.len() < 8000);
     }
 

@@ -35,9 +35,9 @@ pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<()
     let connector = Connector::new(address.into(), PATIENCE);
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
-        for statement in line.run(async |c| statements(c, role).await).await? {
+        for statement in line.run(async |c, _| statements(c, role).await).await? {
             // Of a grant that this role cannot give the server only warns.
-            let granted = line.run(async |c| {
+            let granted = line.run(async |c, _| {
                 c.execute(sqlx::AssertSqlSafe(statement.clone())).await?;
                 Ok(())
             });

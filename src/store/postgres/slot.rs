@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Connection as _;
-use tokio::sync::{Mutex, MutexGuard};
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::connect::{Connector, Phase, Session};
+use super::errors::bounded;
 use super::warnings::Line;
 use crate::store::StoreError;
+use crate::store::rows::Failure;
 
 /// A connection that has been idle for longer is pinged before it carries a statement. So a server
 /// that was restarted costs a reconnect, and not a refusal.
@@ -26,15 +28,6 @@ pub(super) struct DedicatedConnection {
 
 type Idle = Option<(Line, Instant)>;
 
-/// The use of a slot's connection. If it is dropped before [`Turn::done`], for whatever reason, the
-/// connection is closed. The socket closes at once, nothing is cancelled, and statements that were
-/// sent may still take effect.
-#[must_use]
-pub(super) struct Turn<'a> {
-    idle: MutexGuard<'a, Idle>,
-    pub(super) line: Line,
-}
-
 impl DedicatedConnection {
     pub(super) fn new(connector: Arc<Connector>, session: Session) -> Self {
         Self {
@@ -44,35 +37,38 @@ impl DedicatedConnection {
         }
     }
 
-    /// Waits for the turn. Takes the idle connection, or opens one.
-    pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
-        let mut idle = self.idle.lock().await;
-        if let Some((mut line, since)) = idle.take() {
-            let fresh = since.elapsed() < STALE
-                || tokio::time::timeout(self.connector.timeout() / 4, line.bare().ping())
-                    .await
-                    .is_ok_and(|pinged| pinged.is_ok());
-            if fresh {
-                return Ok(Turn { idle, line });
+    /// Runs work in its turn, within the timeout: on the idle connection, or on a new one. At the
+    /// start it is always a new one. The connection is kept if the work is done and its answers were
+    /// read to their ends. After an error, or if the future is dropped, its socket closes at once,
+    /// nothing is cancelled, and statements that were sent may still take effect.
+    pub(super) async fn run<T>(
+        &self,
+        phase: Phase,
+        work: impl AsyncFnOnce(&mut PgConnection, u64) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let timeout = self.connector.timeout();
+        bounded(timeout, async {
+            let mut idle = self.idle.lock().await;
+            let mut kept = idle.take().filter(|_| phase == Phase::Running);
+            if let Some((line, since)) = &mut kept
+                && since.elapsed() >= STALE
+                && !answers(line, timeout / 4).await
+            {
+                kept = None;
             }
-        }
-        let line = self.connector.connect(self.session, Phase::Running).await?;
-        Ok(Turn { idle, line })
-    }
-
-    /// Opens a new connection for the start, even if there is an idle one.
-    pub(super) async fn fresh(&self) -> Result<Turn<'_>, StoreError> {
-        let mut idle = self.idle.lock().await;
-        *idle = None;
-        let line = self.connector.connect(self.session, Phase::Start).await?;
-        Ok(Turn { idle, line })
+            let mut line = match kept {
+                Some((line, _)) => line,
+                None => self.connector.connect(self.session, phase).await?,
+            };
+            let done = line.run(work).await?;
+            *idle = Some((line, Instant::now()));
+            Ok(done)
+        })
+        .await
     }
 }
 
-impl Turn<'_> {
-    /// Gives the connection back. Only after every answer was read to its end and none was an
-    /// error.
-    pub(super) fn done(mut self) {
-        *self.idle = Some((self.line, Instant::now()));
-    }
+async fn answers(line: &mut Line, patience: Duration) -> bool {
+    let ping = tokio::time::timeout(patience, line.bare().ping());
+    ping.await.is_ok_and(|pinged| pinged.is_ok())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use sqlx::PgConnection;
 
-use super::errors::bounded;
+use super::connect::Phase;
 use super::{PostgresStore, options, schema};
 use crate::config::Secret;
 use crate::store::instances::TOUCH;
@@ -15,17 +15,17 @@ use crate::store::{Era, MarkStore, StoreError};
 #[async_trait]
 impl MarkStore for PostgresStore {
     async fn prepare(&self) -> Result<(), StoreError> {
-        match bounded(self.timeout, self.prove(false)).await? {
-            Schema::Current => {}
-            Schema::Behind if self.migrate => super::migrate(self.address.clone()).await?,
-            Schema::Behind => return Err(rows::schema_behind()),
+        let address = &self.connector.address;
+        let mut schema = self.prove().await?;
+        if schema == Schema::Behind && self.migrate {
+            super::migrate(address.clone()).await?;
+            schema = self.prove().await?;
         }
-        if bounded(self.timeout, self.prove(true)).await? == Schema::Behind {
+        if schema == Schema::Behind {
             return Err(rows::schema_behind());
         }
         // The configuration's checks have already warned of a URL in it.
-        if matches!(self.address.url, Secret::File(_)) && options::is_open_to_others(&self.address)
-        {
+        if matches!(address.url, Secret::File(_)) && options::is_open_to_others(address) {
             tracing::warn!(
                 "the server that store.url_file names is not verified: any machine on the way to it can \
                  read and change marks"
@@ -44,23 +44,18 @@ impl MarkStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Proves a new connection, and reads the schema's version. `write` proves too that rows may be
+    /// Proves a new connection, and reads the schema's version. Where that is current, rows can be
     /// written.
-    async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
-        let mut turn = self.operators.fresh().await?;
-        let schema = turn
-            .line
-            .run(async |c| {
-                let schema = schema(c).await?;
-                if write && schema == Schema::Current {
-                    all_are_logged(c).await?;
-                    let _: (Era,) = self.session(c).one(TOUCH, vec![]).await?;
-                }
-                Ok(schema)
-            })
-            .await?;
-        turn.done();
-        Ok(schema)
+    async fn prove(&self) -> Result<Schema, StoreError> {
+        let proof = self.operators.run(Phase::Start, async |c, _| {
+            let schema = schema(c).await?;
+            if schema == Schema::Current {
+                all_are_logged(c).await?;
+                let _: (Era,) = self.session(c).one(TOUCH, vec![]).await?;
+            }
+            Ok(schema)
+        });
+        proof.await
     }
 }
 

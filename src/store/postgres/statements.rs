@@ -10,7 +10,7 @@
 //! the instances is from the snapshot. An epoch that is over stays over, so an older snapshot only
 //! keeps an epoch for longer.
 
-use crate::store::texts::{Texts, texts};
+use crate::store::engine::Words;
 
 /// The epochs of a row (`m`, or `EXCLUDED`) for which a condition holds, in their order. In the
 /// condition, `s.i` is where the epoch's triple begins.
@@ -44,13 +44,6 @@ macro_rules! open {
     };
 }
 
-/// A moment as milliseconds since the Unix epoch.
-macro_rules! millis {
-    ($column:literal) => {
-        concat!("floor(extract(epoch FROM ", $column, ") * 1000)::bigint")
-    };
-}
-
 /// True if the row `m` may take the token of `EXCLUDED`: it is not of a later era than `$2`, and
 /// its mark is neither above the token nor below the mark that is needed. `EXCLUDED.previous` is
 /// the latter, as a number below 0; NULL if none is.
@@ -80,7 +73,7 @@ macro_rules! raise {
     };
 }
 
-/// The columns that [`super::marks`] turns into a `Found`.
+/// The columns of `FoundColumns`.
 macro_rules! returning {
     () => {
         "
@@ -148,24 +141,40 @@ pub(super) const ADVANCE_ONE: &str = advance!(
     ""
 );
 
-pub(super) const TEXTS: Texts = texts! {
-    now: "now()",
-    now_ms: "floor(extract(epoch FROM now()) * 1000)::bigint",
-    unchanged_since: "now() - $4 * interval '1 millisecond'",
-    ms: millis,
-    open: concat!("array_to_json(", open!(), ")::text"),
-    rows: "JOIN (SELECT DISTINCT $1::text AS namespace, k.resource \
+pub(super) const WORDS: Words = &[
+    ("{now}", "now()"),
+    ("{since}", "now() - $4 * interval '1 millisecond'"),
+    (
+        "{now_ms}",
+        "floor(extract(epoch FROM now()) * 1000)::bigint",
+    ),
+    (
+        "{changed_ms}",
+        "floor(extract(epoch FROM m.changed_at) * 1000)::bigint",
+    ),
+    ("{at_ms}", "floor(extract(epoch FROM at) * 1000)::bigint"),
+    ("{open}", concat!("array_to_json(", open!(), ")::text")),
+    (
+        "{named}",
+        "JOIN (SELECT DISTINCT $1::text AS namespace, k.resource \
          FROM unnest($2::text[]) AS k(resource)) AS k \
          ON m.namespace = k.namespace AND m.resource = k.resource",
-    one_of: "= ANY($2)",
-    lock: "FOR UPDATE",
-    skip_locked: "FOR UPDATE SKIP LOCKED",
-    right_to_delete: "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE')",
-    unknown: "SELECT DISTINCT m.open[s.i] FROM marks AS m \
+    ),
+    ("{one_of}", "= ANY($2)"),
+    ("{lock}", "FOR UPDATE"),
+    ("{skip_locked}", "FOR UPDATE SKIP LOCKED"),
+    (
+        "{right_to_delete}",
+        "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE')",
+    ),
+    (
+        "{unknown}",
+        "SELECT DISTINCT m.open[s.i] FROM marks AS m \
          CROSS JOIN LATERAL generate_series(1, cardinality(m.open), 3) AS s(i) \
          WHERE m.namespace = $1 AND (SELECT true FROM instances AS i \
              WHERE i.namespace = $1 AND i.id = m.open[s.i]) IS NULL",
-};
+    ),
+];
 
 /// The epochs of `m` that a row `k` of arrays does not name.
 macro_rules! not_named {

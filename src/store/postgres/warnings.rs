@@ -20,7 +20,7 @@
 //!   warnings.
 //! - `tracing` caches, per place in the code, whether any subscriber is interested. It asks the
 //!   subscribers that are registered when the place is first reached. If only one is registered, it
-//!   asks the one *in scope* instead, and there may be none. So there are always two: [`Anchor`] is
+//!   asks the one *in scope* instead, and there may be none. So there are always two: [`anchor`] is
 //!   the other.
 //! - A release of sqlx may rename its target, and a pooler or a role's `client_min_messages` may
 //!   hold warnings back. So every connection proves that it hears them before its first use, with a
@@ -38,7 +38,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use super::errors::{error_of, failure_of};
+use super::errors::error_of;
 use crate::locked::locked;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
@@ -62,13 +62,8 @@ pub(super) struct Line {
 }
 
 /// The second subscriber: see the module's documentation. Must live as long as any [`Line`].
-#[derive(Debug)]
-pub(super) struct Anchor(#[allow(dead_code, reason = "it is there to be alive")] Dispatch);
-
-impl Anchor {
-    pub(super) fn new() -> Self {
-        Self(Ear(HeardWarnings::default()).dispatch())
-    }
+pub(super) fn anchor() -> Dispatch {
+    Ear(HeardWarnings::default()).dispatch()
 }
 
 impl Line {
@@ -90,20 +85,20 @@ impl Line {
             .with_subscriber(self.dispatch.clone())
             .await
             .map_err(error_of)?;
-        Ok(!self.heard.take().is_empty())
+        Ok(!std::mem::take(&mut *locked(&self.heard)).is_empty())
     }
 
-    /// Runs work on the connection. After an error or a warning the connection is in doubt: drop
-    /// it.
+    /// Runs work on the connection, whose number it gets. After an error or a warning the connection
+    /// is in doubt: drop it.
     pub(super) async fn run<T>(
         &mut self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+        work: impl AsyncFnOnce(&mut PgConnection, u64) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
-        let done = work(&mut self.connection)
+        let done = work(&mut self.connection, self.number)
             .with_subscriber(self.dispatch.clone())
             .await;
         let mut doubt = None;
-        for warning in self.heard.take() {
+        for warning in std::mem::take(&mut *locked(&self.heard)) {
             if warning.contains(HARMLESS) {
                 tracing::debug!(%warning, "the server warns");
             } else {
@@ -111,7 +106,7 @@ impl Line {
                 doubt.get_or_insert(warning);
             }
         }
-        let done = done.map_err(failure_of)?;
+        let done = done.map_err(error_of)?;
         match doubt {
             Some(warning) => Err(StoreError::Warned(warning)),
             None => Ok(done),
@@ -125,19 +120,7 @@ impl Line {
 }
 
 /// The warnings of one statement. Short sections, never across an await.
-#[derive(Clone, Debug, Default)]
-struct HeardWarnings(Arc<Mutex<Vec<String>>>);
-
-impl HeardWarnings {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut locked(&self.0))
-    }
-
-    fn add(&self, warning: String) {
-        let mut heard = locked(&self.0);
-        heard.push(warning);
-    }
-}
+type HeardWarnings = Arc<Mutex<Vec<String>>>;
 
 /// Collects warnings and errors of sqlx.
 struct Ear(HeardWarnings);
@@ -154,7 +137,7 @@ impl<S: Subscriber> Layer<S> for Ear {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = WarningText(String::new());
         event.record(&mut text);
-        self.0.add(text.0);
+        locked(&self.0).push(text.0);
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::{Either, Executor as _, FromRow as _, Row as _, SqliteConnection};
 
 use crate::routing::Needs;
 use crate::store::engine::json;
-use crate::store::rows::{self, Failure};
+use crate::store::rows::{self, Failure, FoundColumns};
 use crate::store::{Ask, Batch, Era, Found, InstanceId, Opening, Repair, StoreError};
 
 /// Writes the asks. A lock is for the whole file here. `previous` becomes the mark before this
@@ -68,9 +68,6 @@ const BATCH: &str = concat!(
      UPDATE commits SET count = count + 1 RETURNING count; COMMIT; PRAGMA wal_checkpoint(noop)"
 );
 
-/// `(resource, token, previous, era, spent_by, given_back, open)`.
-type AdvancedRow = (String, i64, Option<i64>, i64, Option<String>, i64, String);
-
 /// A batch with owned contents.
 pub(super) struct BatchJson {
     instance: InstanceId,
@@ -82,9 +79,6 @@ pub(super) struct BatchJson {
     /// The epochs are added whatever the mark and the era.
     repairs: bool,
 }
-
-/// How many frames the log has, and how many of them the file has too; `None`: unknown.
-pub(super) type LogLength = Option<(i64, i64)>;
 
 impl BatchJson {
     pub(super) fn new(batch: Batch<'_>) -> Self {
@@ -122,36 +116,13 @@ impl BatchJson {
         }
     }
 
-    /// How many marks it has made. An ask that needs a mark makes none.
-    pub(super) fn made(&self, found: &[Found]) -> usize {
-        let asked = self.asks.iter().zip(found);
-        asked
-            .filter(|(ask, found)| !ask.needs.present && found.before.is_none())
-            .count()
-    }
-
-    /// The answers in the order asked, from rows in any.
+    /// The answers in the order asked.
     fn found(&self, answers: &[SqliteRow]) -> Result<Vec<Found>, Failure> {
-        let mut rows = BTreeMap::new();
-        for answer in answers {
-            let row = AdvancedRow::from_row(answer)?;
-            rows.insert(answer.try_get::<&str, _>(0)?, row);
-        }
-        let found = self.asks.iter().map(|ask| {
-            let Some((_, mark, previous, era, spent_by, given_back, open)) =
-                rows.remove(ask.resource.as_str())
-            else {
-                return rows::not_made(ask);
-            };
-            Ok(Found {
-                before: rows::before(previous)?,
-                era,
-                spent_by: spent_by.filter(|_| mark == ask.token.get()),
-                given_back,
-                open: rows::json_epochs(&open)?,
-            })
-        });
-        Ok(found.collect::<Result<_, _>>()?)
+        let answers: Result<Vec<_>, _> = answers.iter().map(FoundColumns::from_row).collect();
+        let asked = self.asks.iter();
+        let asked = asked.map(|ask| (&ask.resource, ask.token, ask.needs.present));
+        let epochs = |open: &String| rows::json_epochs(open);
+        Ok(rows::found(answers?, asked, epochs)?)
     }
 }
 
@@ -166,17 +137,13 @@ fn columns(asks: &[Ask], open: impl Fn(&Ask) -> Vec<i64>) -> String {
     json(&asks.collect::<BTreeMap<_, _>>())
 }
 
-fn odd() -> Failure {
-    StoreError::Statement("a batch was answered with something else".to_owned()).into()
-}
-
 /// Runs a batch in its own transaction. Returns the count of transactions and the length of the
 /// log, too.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     namespace: &str,
     load: &BatchJson,
-) -> Result<(Vec<Found>, i64, LogLength), Failure> {
+) -> Result<(Vec<Found>, i64, Option<(i64, i64)>), Failure> {
     let [asks, used] = &load.columns;
     let command = sqlx::query(BATCH)
         .bind(namespace)
@@ -196,11 +163,10 @@ pub(super) async fn run(
         }
     }
     // One for each statement, and nothing behind the last.
-    let [_, asks, count, _, log, _] = results.as_slice() else {
-        return Err(odd());
-    };
-    let ([count], [log]) = (count.as_slice(), log.as_slice()) else {
-        return Err(odd());
+    let results: Vec<&[SqliteRow]> = results.iter().map(Vec::as_slice).collect();
+    let [_, asks, [count], _, [log], _] = results[..] else {
+        let why = "a batch was answered with something else".to_owned();
+        return Err(StoreError::Statement(why).into());
     };
     let (busy, frames, copied): (bool, i64, i64) = <_>::from_row(log)?;
     let log = (!busy && frames >= 0).then_some((frames, copied));

@@ -41,6 +41,8 @@ pub(super) struct HeldConnection {
     /// The latest copy of the log put everything committed into the file and on the disk; no
     /// heartbeat was written since.
     pub(super) whole: bool,
+    /// How many frames the log has, and how many of them the file has too; `None`: unknown.
+    pub(super) log: Option<(i64, i64)>,
 }
 
 impl HeldConnection {
@@ -85,6 +87,7 @@ impl HeldConnection {
             connection: Some(connection),
             lock: Arc::clone(lock),
             whole: false,
+            log: None,
         };
         match held.prove().await {
             Ok(()) => Ok(held),
@@ -137,14 +140,13 @@ impl HeldConnection {
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
     }
 
-    /// Copies the log into the file, if it is long enough. `found`: its length, if known.
-    pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<(), StoreError> {
-        let found = match found {
-            None => self.checkpoint("noop").await?,
-            some => some,
-        };
-        match found {
-            Some((log, copied)) if is_long((log, copied)) => self.copy_log(copied).await,
+    /// Copies the log into the file, if the file lacks enough of its frames.
+    pub(super) async fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.log.is_none() {
+            self.log = self.checkpoint("noop").await?;
+        }
+        match self.log {
+            Some((log, copied)) if log - copied >= MOST_FRAMES => self.copy_log(copied).await,
             _ => Ok(()),
         }
     }
@@ -153,7 +155,8 @@ impl HeldConnection {
     async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
         self.whole = false;
         count::in_place(&self.lock).await?;
-        let Some((log, copied)) = self.checkpoint("passive").await? else {
+        self.log = self.checkpoint("passive").await?;
+        let Some((log, copied)) = self.log else {
             return Ok(());
         };
         if before < copied && copied < log {
@@ -231,6 +234,7 @@ impl Drop for HeldConnection {
             connection: Some(connection),
             lock: Arc::clone(&self.lock),
             whole: false,
+            log: None,
         });
         // A thread, since there may be no runtime left. If none can be started, the process is
         // ending anyway, and its locks end with it.
@@ -242,11 +246,6 @@ impl Drop for HeldConnection {
                 }
             });
     }
-}
-
-/// True if the file lacks enough frames of the log for a copy.
-pub(super) fn is_long((log, copied): (i64, i64)) -> bool {
-    log - copied >= MOST_FRAMES
 }
 
 /// Leaks the connection and the lock of its file, so that they last as long as the process.

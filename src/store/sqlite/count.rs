@@ -108,18 +108,19 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
         .await
 }
 
-/// Makes every later start refuse the file as it is: it lacks commits of this run. Its log is read
-/// with it, since the same program has written both. Blocks on the file system.
-pub(super) fn disown(lock: &FileLock) {
-    if let Some(Note { beats, .. }) = noted(lock) {
-        let count = beats.count.saturating_add(1);
-        note(lock, Heartbeats { count, ..beats }, 0);
-    }
+/// Notes a count that is on the disk. `whole`: the file had everything without its log, before this
+/// heartbeat. Blocks on the file system.
+pub(super) fn note(lock: &FileLock, beats: Heartbeats, whole: bool) {
+    let base = if whole {
+        beats.count - 1
+    } else {
+        noted(lock).map_or(0, |noted| noted.base)
+    };
+    write(lock, beats, base);
 }
 
-/// Notes a count that is on the disk. If that fails, less is noticed later, and nothing is refused.
-/// `base`: the count at the latest copy of the whole log. Blocks on the file system.
-pub(super) fn note(lock: &FileLock, beats: Heartbeats, base: i32) {
+/// If this fails, less is noticed later, and nothing is refused.
+fn write(lock: &FileLock, beats: Heartbeats, base: i32) {
     let text = format!("{}:{}:{base}", beats.store, beats.count);
     if let Err(error) = fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
         tracing::debug!(%error, "no attribute can be set on the file of the store");
@@ -140,11 +141,6 @@ fn noted(lock: &FileLock) -> Option<Note> {
     })
 }
 
-/// The noted count of the file without its log. Blocks on the file system.
-pub(super) fn noted_base(lock: &FileLock) -> i32 {
-    noted(lock).map_or(0, |noted| noted.base)
-}
-
 /// Checks that the file is in its place, and that no older copy was written over it, other than
 /// through `SQLite`: such a copy counts less than the file did. Call it before the log is copied
 /// into the file too, which would hide that.
@@ -153,18 +149,21 @@ pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
     blocking(move || {
         lock.check()?;
         match fits_its_log(&lock) {
-            Err(StoreError::Unfit(_)) => {
-                disown(&lock);
-                Err(overwritten(&lock))
-            }
+            Err(StoreError::Unfit(_)) => Err(overwritten(&lock)),
             fits => fits,
         }
     })
     .await
 }
 
-/// Makes the store unfit: what was in the file is not there any more.
+/// Makes the store unfit, since the file lacks commits of this run, and every later start refuse the
+/// file as it is. Its log is read with it, since the same program has written both. Blocks on the file
+/// system.
 pub(super) fn overwritten(lock: &FileLock) -> StoreError {
+    if let Some(Note { beats, .. }) = noted(lock) {
+        let count = beats.count.saturating_add(1);
+        write(lock, Heartbeats { count, ..beats }, 0);
+    }
     lock.lose(&format!(
         "{} was overwritten by another program (a backup that was restored into it?)",
         lock.path().display()

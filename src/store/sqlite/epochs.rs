@@ -1,4 +1,7 @@
-//! The epochs in the row of a resource: a JSON array of triples, and the SQL for it.
+//! The epochs in the row of a resource: a JSON array of triples, and the SQL for it. The words of the
+//! statements that both engines share.
+
+use crate::store::engine::Words;
 
 /// Reads the epochs of a row, which stand in it as a JSON array of triples.
 macro_rules! triples {
@@ -49,3 +52,24 @@ macro_rules! open {
         )
     };
 }
+
+/// Times are milliseconds already. A lock is for the whole file here.
+pub(super) const WORDS: Words = &[
+    ("{now}", "{now_ms}"),
+    ("{since}", "{now_ms} - $4"),
+    ("{now_ms}", "CAST(unixepoch('subsec') * 1000 AS INTEGER)"),
+    ("{changed_ms}", "m.changed_at"),
+    ("{at_ms}", "at"),
+    ("{open}", open!()),
+    ("{named}", "WHERE m.namespace = $1 AND m.resource {one_of}"),
+    ("{one_of}", "IN (SELECT value FROM json_each($2))"),
+    ("{lock}", ""),
+    ("{skip_locked}", ""),
+    ("{right_to_delete}", "SELECT '', $1 IS NOT NULL"),
+    (
+        "{unknown}",
+        "SELECT DISTINCT e.value FROM marks AS m, json_each(m.open) AS e \
+         WHERE m.namespace = $1 AND e.key % 3 = 0 AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = e.value)",
+    ),
+];

@@ -11,17 +11,15 @@
 //! in between.
 //!
 //! `SQLite` itself uses POSIX locks, which a process loses for a file as soon as it closes *any*
-//! descriptor of it. So no other descriptor of the file is ever opened here while `SQLite` has it.
-//! A second store on the same file within one process is found in the list below and refused,
-//! before anything is opened. The checks go by name and open nothing.
+//! descriptor of it. So a process opens one store, and no other descriptor of its file while `SQLite`
+//! has it. The checks go by name and open nothing.
 
-use std::collections::HashSet;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use super::path;
 use crate::config::Create;
@@ -33,9 +31,6 @@ type InodeId = (u64, u64);
 
 /// The files that `SQLite` keeps beside the file: its write-ahead log, and the index of that.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
-
-/// The files that this process has open as stores. Short sections, no await within.
-static OPEN: Mutex<Option<HashSet<InodeId>>> = Mutex::new(None);
 
 /// The lock on one database file. Dropping it frees the file for another process.
 #[derive(Debug)]
@@ -63,78 +58,65 @@ impl FileLock {
     /// file system.
     pub(super) fn take(path: &Path, create: Create) -> Result<Self, StoreError> {
         let configured = path::absolute(path)?;
-        // Between opening and locking, the file may have been replaced. Then no name leads to the
-        // locked file.
-        for _ in 0..10 {
-            let path = path::resolve(&configured, create)?;
-            let mut open = locked(&OPEN);
-            let open = open.get_or_insert_default();
-            match std::fs::metadata(&path) {
-                Ok(metadata) if open.contains(&file_id(&metadata)) => return Err(in_use(&path)),
-                Ok(metadata) if metadata.is_dir() => {
-                    return Err(StoreError::Unfit(format!(
-                        "{} is a directory: name a file in it",
-                        path.display()
-                    )));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => may_be_made(&path, create)?,
-                Err(error) => return Err(cannot_open(&path, &error)),
+        let path = path::resolve(&configured, create)?;
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(StoreError::Unfit(format!(
+                    "{} is a directory: name a file in it",
+                    path.display()
+                )));
             }
-            let opened = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(create == Create::IfMissing)
-                // SQLite gives its companions the same mode.
-                .mode(0o600)
-                .truncate(false)
-                .open(&path);
-            let file = match opened {
-                Err(error) if create == Create::Never && error.kind() == ErrorKind::NotFound => {
-                    continue;
-                }
-                opened => opened.map_err(|error| cannot_open(&path, &error))?,
-            };
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(in_use(&path)),
-                Err(TryLockError::Error(error)) => {
-                    return Err(StoreError::Unfit(format!(
-                        "{} cannot be locked ({error}): put it on a local file system",
-                        path.display()
-                    )));
-                }
-            }
-            let metadata = file
-                .metadata()
-                .map_err(|error| cannot_open(&path, &error))?;
-            let id = file_id(&metadata);
-            let leads_there =
-                |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
-            if leads_there(&path) && leads_there(&configured) {
-                if metadata.len() == 0 {
-                    may_be_made(&path, create)?;
-                }
-                path::is_mounted_with_its_log(&path, &file)?;
-                let lock = Self {
-                    path,
-                    configured,
-                    id,
-                    file,
-                    companions: Mutex::default(),
-                    lost: OnceLock::new(),
-                    connections: AtomicUsize::new(0),
-                };
-                lock.sync_directory()
-                    .map_err(|error| cannot_open(&lock.path, &error))?;
-                open.insert(id);
-                return Ok(lock);
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => may_be_made(&path, create)?,
+            Err(error) => return Err(cannot_open(&path, &error)),
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(create == Create::IfMissing)
+            // SQLite gives its companions the same mode.
+            .mode(0o600)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| cannot_open(&path, &error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(&path)),
+            Err(TryLockError::Error(error)) => {
+                return Err(StoreError::Unfit(format!(
+                    "{} cannot be locked ({error}): put it on a local file system",
+                    path.display()
+                )));
             }
         }
-        Err(StoreError::Unfit(format!(
-            "{} is replaced repeatedly: stop the program that does it",
-            configured.display()
-        )))
+        let metadata = file
+            .metadata()
+            .map_err(|error| cannot_open(&path, &error))?;
+        let id = file_id(&metadata);
+        let leads_there = |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
+        // Between opening and locking, the file may have been replaced. Then no name leads to it.
+        if !leads_there(&path) || !leads_there(&configured) {
+            return Err(StoreError::Unfit(format!(
+                "{} was replaced while it was opened: stop the program that does it, and start again",
+                configured.display()
+            )));
+        }
+        if metadata.len() == 0 {
+            may_be_made(&path, create)?;
+        }
+        path::is_mounted_with_its_log(&path, &file)?;
+        let lock = Self {
+            path,
+            configured,
+            id,
+            file,
+            companions: Mutex::default(),
+            lost: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+        };
+        lock.sync_directory()
+            .map_err(|error| cannot_open(&lock.path, &error))?;
+        Ok(lock)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -161,7 +143,7 @@ impl FileLock {
     /// A connection has opened the companions: from now on they are checked, too. Blocks on the
     /// file system.
     pub(super) fn opened(&self) -> Result<(), StoreError> {
-        let mut companions = self.companions();
+        let mut companions = locked(&self.companions);
         let mut ids = [(0, 0); 2];
         for (id, suffix) in ids.iter_mut().zip(COMPANIONS) {
             let name = beside(&self.path, suffix);
@@ -180,7 +162,7 @@ impl FileLock {
 
     /// The connection is about to be closed, and may delete its companions.
     pub(super) fn closing(&self) {
-        *self.companions() = None;
+        *locked(&self.companions) = None;
     }
 
     /// Why the store is unfit for the rest of the run, if it is.
@@ -232,7 +214,7 @@ impl FileLock {
                 )));
             }
         }
-        let companions = self.companions();
+        let companions = locked(&self.companions);
         for (id, suffix) in companions.iter().flatten().zip(COMPANIONS) {
             let name = beside(&self.path, suffix);
             let found = id_at(&name).map_err(|error| cannot_look(&name, &error))?;
@@ -246,21 +228,6 @@ impl FileLock {
             }
         }
         Ok(None)
-    }
-
-    fn companions(&self) -> MutexGuard<'_, Option<[InodeId; 2]>> {
-        self.companions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        let mut open = locked(&OPEN);
-        if let Some(open) = open.as_mut() {
-            open.remove(&self.id);
-        }
     }
 }
 

@@ -1,22 +1,17 @@
 //! [`Marks`] for [`SqliteStore`]: the statements of requests.
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
 
 use super::SqliteStore;
 use super::batch::BatchJson;
 use crate::routing::ResourceKey;
 use crate::store::engine::Value::Text;
-use crate::store::engine::{Engine as _, Turn, json};
+use crate::store::engine::{OverEngine as _, Turn, json};
 use crate::store::rows;
-use crate::store::{Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError};
+use crate::store::{Batch, Epoch, Found, Lane, Marks, Repair, StoreError};
 
 #[async_trait]
 impl Marks for SqliteStore {
-    fn lanes(&self) -> usize {
-        1
-    }
-
     async fn advance(&self, _: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError> {
         self.batch(BatchJson::new(batch)).await
     }
@@ -37,7 +32,9 @@ impl Marks for SqliteStore {
             .map(|(resource, epoch)| (resource, epoch.instance.get(), epoch.opening));
         let ceded = json(&ceded.collect::<Vec<_>>());
         let key = |(resource,): (String,)| rows::key(&resource);
-        self.fetch(Turn::Write, CEDE, vec![Text(ceded)], key).await
+        self.engine()
+            .fetch(Turn::Write, CEDE, vec![Text(ceded)], key)
+            .await
     }
 
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
@@ -46,14 +43,6 @@ impl Marks for SqliteStore {
             done.extend(self.batch(BatchJson::of_repair(repair)).await?);
         }
         Ok(done)
-    }
-
-    async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
-        None
     }
 }
 

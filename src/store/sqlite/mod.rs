@@ -30,10 +30,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 use tokio::sync::{Mutex, oneshot};
 
-use self::batch::LogLength;
 use self::connection::HeldConnection;
 use self::errors::error_of;
 use self::file::FileLock;
@@ -50,7 +49,7 @@ pub struct SqliteStore {
     timeout: Duration,
     /// Held across awaits, only by the tasks that do the work.
     session: Arc<Mutex<Session>>,
-    counting: Arc<Counting>,
+    counting: Counting,
     /// See the column `place`.
     boot: String,
     /// For checks that do not wait for a turn; gone once the store was closed.
@@ -97,22 +96,16 @@ impl SqliteStore {
                 return Err(error_of(error));
             }
         };
-        let noted = Arc::clone(&lock);
-        let base = file::blocking(move || Ok(count::noted_base(&noted))).await?;
-        let counting = Arc::new(Counting::of(opened.marks));
         Ok(Self {
             timeout,
-            counting: Arc::clone(&counting),
+            counting: Counting::of(opened.marks),
             boot: place::boot(),
             lock: Arc::downgrade(&lock),
             session: Arc::new(Mutex::new(Session {
                 namespace: namespace.into(),
-                counting,
                 lock: Some(lock),
                 connection: Some(held),
-                base,
                 commits,
-                overwritten: false,
             })),
             opened,
         })
@@ -134,11 +127,10 @@ impl SqliteStore {
         session.lock = None;
     }
 
-    /// Gives the session to work when its turn has come. The work returns the length of the log,
-    /// too.
+    /// Gives the session to work when its turn has come.
     async fn in_turn<T: Send + 'static>(
         &self,
-        work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<(T, LogLength), StoreError>>
+        work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<T, StoreError>>
         + Send
         + 'static,
     ) -> Result<T, StoreError> {
@@ -151,15 +143,8 @@ impl SqliteStore {
                 return;
             }
             // Without a caller the sending fails, but the work is done.
-            match work(&mut session).await {
-                Ok((done, log)) => {
-                    let _ = answer.send(Ok(done));
-                    session.tidy(log).await;
-                }
-                Err(error) => {
-                    let _ = answer.send(Err(error));
-                }
-            }
+            let _ = answer.send(work(&mut session).await);
+            session.tidy().await;
         });
         match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(result)) => result,
@@ -197,7 +182,7 @@ async fn start(
     if created && create == Create::Never {
         return Err(file::not_there(lock.path(), "holds no store").into());
     }
-    prepare_schema(connection, migrate).await?;
+    prepare_schema(connection, created, migrate).await?;
     count::name(connection).await?;
     let sql = "SELECT count(*), max(changed_at) FROM marks WHERE namespace = ?1";
     let counted = sqlx::query_as(sql).bind(namespace);
@@ -212,36 +197,30 @@ async fn start(
     Ok((opened, commits))
 }
 
-fn migrator() -> Migrator {
-    rows::migrator(include_str!("schema.sql"))
-}
-
 /// True if there has ever been a store in the file.
 async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, Failure> {
     let known = sqlx::query("SELECT name FROM sqlite_schema WHERE name = 'fencepost_migrations'");
     Ok(known.fetch_optional(connection).await?.is_some())
 }
 
-async fn schema(connection: &mut SqliteConnection) -> Result<Schema, Failure> {
-    if !has_schema(&mut *connection).await? {
-        return Ok(Schema::Behind);
-    }
-    let applied: Vec<Applied> =
-        sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
-            .fetch_all(connection)
-            .await?;
-    Ok(rows::judge_schema(&migrator(), &applied)?)
-}
-
-async fn prepare_schema(connection: &mut SqliteConnection, migrate: bool) -> Result<(), Failure> {
-    if schema(connection).await? == Schema::Current {
-        return Ok(());
+async fn prepare_schema(
+    connection: &mut SqliteConnection,
+    created: bool,
+    migrate: bool,
+) -> Result<(), Failure> {
+    let migrator = rows::migrator(include_str!("schema.sql"));
+    if !created {
+        let applied = sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations");
+        let applied: Vec<Applied> = applied.fetch_all(&mut *connection).await?;
+        if rows::judge_schema(&migrator, &applied)? == Schema::Current {
+            return Ok(());
+        }
     }
     if !migrate {
         return Err(rows::schema_behind().into());
     }
     // `run` is the same, but its future cannot be sent between threads.
-    migrator()
+    migrator
         .run_direct(None, connection, false)
         .await
         .map_err(|error| match error {

@@ -34,7 +34,7 @@ pub const ALL: [(Statement, &str); 14] = [
     (Statement::Join, "INSERT INTO instances (namespace"),
     (Statement::Renew, "renewals = CASE WHEN"),
     (Statement::Instances, "SELECT id, renewals, lease_ms"),
-    (Statement::DeclareDead, "UPDATE instances SET state = 1"),
+    (Statement::DeclareDead, "UPDATE instances SET state = CASE"),
     (Statement::Settle, "INSERT INTO instances AS i"),
     (Statement::Leave, "UPDATE instances SET state = $3"),
     (
