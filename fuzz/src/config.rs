@@ -24,7 +24,10 @@ pub fn check_of(parse: &Parse, data: &[u8]) -> Verdict {
     for overrides in [&Overrides::default(), &flags] {
         match parse(text, overrides) {
             Err(problems) => {
-                hold!(problems.errors() > 0, "refused, and no error is told");
+                hold!(
+                    !problems.errors_in_words().is_empty(),
+                    "refused, and no error is told"
+                );
                 for problem in &problems.list {
                     told(problem, text)?;
                 }

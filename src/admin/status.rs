@@ -122,7 +122,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         config_loaded: rfc3339(loaded.at),
         reload_error,
         reload_failed: reload_failed.map(rfc3339),
-        config_digest: loaded.settings.document.digest(),
+        config_digest: loaded.settings.digest(),
     })
 }
 

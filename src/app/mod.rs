@@ -110,7 +110,7 @@ impl Bound {
         let phases = DrainPhases::default();
         let mut port = app.accept(self.data_listener, phases.clone());
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
-        tracing::info!("{}", config::summary(&app.settings));
+        tracing::info!("{}", config::describe(&app.settings).join("; "));
         while joined == Ok(false) {
             joined = app.join(&background, START_AGAIN, &mut shutdown).await?;
         }

@@ -65,7 +65,7 @@ pub(super) async fn watch(
                 seen = sources;
                 app.metrics.series.config_reload_ok.set(1);
                 tracing::info!(cause, "the configuration was reloaded");
-                tracing::info!("{}", config::summary(&settings));
+                tracing::info!("{}", config::describe(&settings).join("; "));
             }
             Err(reasons) => {
                 // Watches the files that the failed reload has read, and those of the current

@@ -28,9 +28,6 @@ pub(super) struct CheckArgs {
     configuration: ConfigArgs,
 }
 
-/// Problems that have no line, each with its field: missing files, and peers that cannot be reached.
-type Findings = Vec<(&'static str, String)>;
-
 /// Checks the file. Returns false if there is an error, and the text to print.
 pub(super) async fn run(args: CheckArgs) -> anyhow::Result<(bool, String)> {
     let loader = args.configuration.loader();
@@ -44,9 +41,8 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<(bool, String)> {
     let (mut summary, mut advice) = (Vec::new(), Vec::new());
     let problems = match parsed {
         Ok((settings, mut problems)) => {
-            problems.extend(without_line(Severity::Warning, missing_files(&settings)));
             if args.connect {
-                problems.extend(without_line(Severity::Error, connect(&settings).await));
+                problems.extend(connect(&settings).await);
             }
             (summary, advice) = (config::describe(&settings), config::advice(&settings));
             problems
@@ -92,44 +88,8 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<(bool, String)> {
     Ok((errors == 0, text?))
 }
 
-fn without_line(severity: Severity, list: Findings) -> impl Iterator<Item = ConfigProblem> {
-    list.into_iter().map(move |(path, message)| ConfigProblem {
-        severity,
-        path: path.to_owned(),
-        place: ConfigPlace::Nowhere,
-        message,
-        hint: None,
-    })
-}
-
-/// The files that are read when they are needed, and are not there. On another machine than the
-/// proxy's that is no error.
-fn missing_files(settings: &Settings) -> Findings {
-    let (admin, store) = (&settings.admin, &settings.store);
-    let url_file = match &store.target {
-        StoreTarget::Postgres(config::Secret::File(file)) => Some(file),
-        _ => None,
-    };
-    let (certificate, key) = store.tls.identity().unzip();
-    let files = [
-        ("admin.token_file", admin.token_file.as_ref()),
-        ("admin.read_token_file", admin.read_token_file.as_ref()),
-        ("store.url_file", url_file),
-        ("store.tls.ca_file", store.tls.ca_file.as_ref()),
-        ("store.tls.cert_file", certificate),
-        ("store.tls.key_file", key),
-    ];
-    let missing = files.into_iter().filter_map(|(path, file)| {
-        let file = file?;
-        let error = std::fs::File::open(file).err()?;
-        let message = format!("{} cannot be read here: {error}", file.display());
-        Some((path, message))
-    });
-    missing.collect()
-}
-
 /// Asks the store and the upstream. Returns the errors.
-async fn connect(settings: &Settings) -> Findings {
+async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
     let store = &settings.store;
     let stored = match &store.target {
         StoreTarget::Postgres(url) => {
@@ -150,9 +110,15 @@ async fn connect(settings: &Settings) -> Findings {
         }
     };
     let asked = [stored, ("upstream.url", reach(settings).await)];
-    let errors = asked
-        .into_iter()
-        .filter_map(|(path, fit)| Some((path, fit.err()?)));
+    let errors = asked.into_iter().filter_map(|(path, fit)| {
+        Some(ConfigProblem {
+            severity: Severity::Error,
+            path: path.to_owned(),
+            place: ConfigPlace::Nowhere,
+            message: fit.err()?,
+            hint: None,
+        })
+    });
     errors.collect()
 }
 

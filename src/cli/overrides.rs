@@ -206,7 +206,7 @@ mod tests {
     fn a_wrong_value_is_told_by_the_flag_it_came_by() {
         let alone = OverridesAlone::parse_from(["x", "--listen", "7080", "--upstream", "http://a"]);
         let problems = crate::config::parse("", &alone.overrides.0.overrides).expect_err("no host");
-        assert_eq!(problems.errors(), 1);
+        assert_eq!(problems.errors_in_words().len(), 1);
         assert!(
             problems
                 .to_string()

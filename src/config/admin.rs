@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::{self, Listen};
 use super::clients::BearerTokens;
-use super::dsn::split_url;
 use super::tls::{self, AdminTlsFile, TlsSettings};
 use super::units::{OffOr, Share, word};
 use super::yaml::{Report, blocks, nearest, wrong};
@@ -53,7 +52,7 @@ impl AdminSettings {
         ] {
             let Some(path) = path else { continue };
             report.error_if(path.as_os_str().is_empty(), at, "the path is empty");
-            // A missing file is fine: it is read at each use and may come later.
+            report.warn_of_missing(at, Some(path));
             if let Ok(content) = std::fs::read(path)
                 && let Err(why) = BearerTokens::parse(&content)
             {
@@ -156,29 +155,14 @@ pub struct Endpoint(pub String);
 word!(Endpoint, endpoint);
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    let (scheme, authority, path) = split_url(text).unwrap_or_default();
-    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
-    let fault = match scheme {
-        "" => "has no scheme",
-        "http" | "https" if text.contains('@') => {
-            let fault = "the URL names a user\n\
-                         set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`";
-            return Err(fault.to_owned());
-        }
-        "http" | "https" if path.contains(['?', '#']) => "has a query or a fragment",
-        "http" | "https" if !is_plain || !addresses::is_authority(authority) => {
-            "has no valid host or path"
-        }
-        "http" | "https" => {
-            let path = match path {
-                "" | "/" => "/v1/traces",
-                path => path,
-            };
-            return Ok(Endpoint(format!("{scheme}://{authority}{path}")));
-        }
-        _ => "has an unknown scheme",
-    };
-    wrong(text, fault, URL_HINT)
+    let user = "names a user: set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`";
+    let [scheme, authority, path] = addresses::url(text, &["http", "https"], user, URL_HINT)?;
+    let is_plain = |byte| u8::is_ascii_graphic(&byte) && !b"?#@".contains(&byte);
+    match path {
+        "" | "/" => Ok(Endpoint(format!("{scheme}://{authority}/v1/traces"))),
+        path if path.bytes().all(is_plain) => Ok(Endpoint(text.to_owned())),
+        _ => wrong(text, "has a query, a fragment or an odd path", URL_HINT),
+    }
 }
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

@@ -10,7 +10,7 @@ use rustls::pki_types::DnsName;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::units::word;
+use super::units::{Hidden, word};
 use super::yaml::{Report, blocks, shown, wrong};
 use crate::routing::Pattern;
 
@@ -195,14 +195,8 @@ const MAX_TOKEN_FILE: usize = 4096;
 const MIN_TOKEN: usize = 16;
 
 /// Digests of the tokens. A client has to show one of them.
-#[derive(Clone)]
-pub struct BearerTokens(Vec<[u8; 32]>);
-
-impl std::fmt::Debug for BearerTokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "BearerTokens({})", self.0.len())
-    }
-}
+#[derive(Clone, Debug)]
+pub struct BearerTokens(Hidden<Vec<[u8; 32]>>);
 
 impl BearerTokens {
     /// The tokens in a file that was read. The error says what is wrong with it.
@@ -227,7 +221,7 @@ impl BearerTokens {
             return Err(format!("has a token of fewer than {MIN_TOKEN} characters"));
         }
         let digests = tokens.into_iter().map(|token| Sha256::digest(token).into());
-        Ok(Self(digests.collect()))
+        Ok(Self(Hidden(digests.collect())))
     }
 
     /// Returns true if this is one of them. All are compared, in a time that reveals nothing about
@@ -235,7 +229,7 @@ impl BearerTokens {
     #[must_use]
     pub fn take(&self, token: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(token).into();
-        let found = self.0.iter().map(|token| token.ct_eq(&given));
+        let found = self.0.0.iter().map(|token| token.ct_eq(&given));
         found.fold(Choice::from(0), |found, one| found | one).into()
     }
 }

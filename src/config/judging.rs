@@ -137,7 +137,7 @@ blocks! {
     pub struct IdempotencySettings {
         /// The header's name.
         #[schemars(extend("default" = "Idempotency-Key"))]
-        pub header: KeyHeader = KeyHeader("idempotency-key".to_owned()),
+        pub header: FieldName = FieldName("idempotency-key".to_owned()),
         /// The requests that share a key. `operation`: those of one resource and one token with the
         /// same `X-Fencing-Operation`, or else the same method, target and body. `epoch`: all of
         /// one resource and one token. The key is a UUID of version 8, of a SHA-256.
@@ -162,40 +162,30 @@ pub enum KeyScope {
     Epoch,
 }
 
-/// The name of the header, in lower case.
+/// The name of a field that carries the key, is kept, or is passed on; in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHeader(pub String);
+pub struct FieldName(pub String);
 
-word!(KeyHeader, KeyHeader::parse);
+word!(FieldName, FieldName::parse);
 
-impl KeyHeader {
+impl FieldName {
     fn parse(text: &str) -> Result<Self, String> {
-        let fault = "cannot carry an idempotency key";
-        let hint = "use a header that has no other meaning, without underscores: Idempotency-Key";
-        let name = header_name(text, fault, hint, |name| {
-            matches!(name, "authorization" | "traceparent" | "tracestate") || name.contains('_')
-        });
-        name.map(Self)
+        let hint = "a field without underscores that is about the content: Idempotency-Key, ETag";
+        let Ok(name) = text.parse::<HeaderName>() else {
+            return wrong(text, "is not a header name", hint);
+        };
+        let name = name.as_str();
+        let mut prefixes = ["content-", "if-", "x-fencing-"].into_iter();
+        let is_taken = matches!(name, "host" | "range" | "traceparent" | "tracestate")
+            || prefixes.any(|prefix| name.starts_with(prefix))
+            || name.contains("override")
+            || name.contains('_');
+        if is_taken || is_replaced(name) {
+            let fault = "cannot carry a key or be kept: it belongs to one message or to the proxy";
+            return wrong(text, fault, hint);
+        }
+        Ok(Self(name.to_owned()))
     }
-}
-
-/// The name of a header in lower case. `fault` is said of one that belongs to the connection, the
-/// content or the proxy, and of one that `is_taken`.
-fn header_name(
-    text: &str,
-    fault: &str,
-    hint: &str,
-    is_taken: impl FnOnce(&str) -> bool,
-) -> Result<String, String> {
-    let Ok(name) = text.parse::<HeaderName>() else {
-        return wrong(text, "is not a header name", hint);
-    };
-    let name = name.as_str();
-    let is_own = name == "host" || name.starts_with("content-") || name.starts_with("x-fencing-");
-    if is_own || is_replaced(name) || is_taken(name) {
-        return wrong(text, fault, hint);
-    }
-    Ok(name.to_owned())
 }
 
 /// The treatment of a key that the client sends itself.
@@ -225,10 +215,10 @@ blocks! {
         /// The fields of an answer that are kept, besides `Content-Type` and `Content-Encoding` of
         /// a body that is.
         #[schemars(extend("default" = ["ETag", "Location"]))]
-        pub headers: Vec<KeptHeader> = kept(["etag", "location"]),
+        pub headers: Vec<FieldName> = kept(["etag", "location"]),
         /// The statuses by which the upstream says that it has not done the operation, so that it
         /// may be sent again.
-        pub not_done: Vec<Status<400, 599>> = [401, 403, 429].map(Status).into(),
+        pub not_done: Vec<Status<400, 599>> = [401, 403, 429].map(Count).into(),
         /// The treatment of an operation whose outcome is unknown, has settled, and cannot be
         /// looked up.
         pub unknown: UnknownOutcome = UnknownOutcome::Refuse,
@@ -261,7 +251,7 @@ blocks! {
         /// and other statuses say nothing.
         pub found: Option<JsonPointer>,
         /// The fields of the request that the question carries too, such as its credentials.
-        pub headers: Vec<KeptHeader> = kept(["authorization"]),
+        pub headers: Vec<FieldName> = kept(["authorization"]),
     }
 }
 
@@ -306,21 +296,8 @@ word!(JsonPointer, |text: &str| {
     }
 });
 
-/// The name of a field, in lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptHeader(pub String);
-
-word!(KeptHeader, |text: &str| {
-    let fault = "belongs to one message or to the proxy";
-    let hint = "the name of a field that says something of the content, such as Location";
-    let name = header_name(text, fault, hint, |name| {
-        name == "range" || name.starts_with("if-") || name.contains("override")
-    });
-    name.map(KeptHeader)
-});
-
-fn kept<const N: usize>(names: [&str; N]) -> Vec<KeptHeader> {
-    names.map(|name| KeptHeader(name.to_owned())).into()
+fn kept<const N: usize>(names: [&str; N]) -> Vec<FieldName> {
+    names.map(|name| FieldName(name.to_owned())).into()
 }
 
 #[cfg(test)]
@@ -329,10 +306,10 @@ mod tests {
 
     #[test]
     fn the_header_must_be_free() {
-        let name = KeyHeader("idempotency-key".to_owned());
-        assert_eq!(KeyHeader::parse("Idempotency-Key"), Ok(name));
+        let name = FieldName("idempotency-key".to_owned());
+        assert_eq!(FieldName::parse("Idempotency-Key"), Ok(name));
         for bad in ["", "a b", "Host", "X-Fencing-Token", "Idempotency_Key"] {
-            assert!(KeyHeader::parse(bad).is_err(), "{bad}");
+            assert!(FieldName::parse(bad).is_err(), "{bad}");
         }
     }
 }

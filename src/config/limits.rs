@@ -79,12 +79,6 @@ impl LimitSettings {
         self.in_flight_per_connection.map_or(quarter, Count::get)
     }
 
-    /// The requests in flight of one address; `None`: no limit.
-    #[must_use]
-    pub fn in_flight_per_client(&self) -> Option<ClientShare> {
-        ClientShare::of(self.in_flight, self.in_flight_per_client)
-    }
-
     /// The requests of one resource, waiting or in flight.
     #[must_use]
     pub fn in_flight_per_resource(&self) -> usize {
@@ -92,12 +86,6 @@ impl LimitSettings {
             None => all_but_a_quarter(self.in_flight.get()),
             Some(OrNone(given)) => given.map_or(usize::MAX, Count::get),
         }
-    }
-
-    /// The open connections of one address; `None`: no limit.
-    #[must_use]
-    pub fn connections_per_client(&self) -> Option<ClientShare> {
-        ClientShare::of(self.connections, self.connections_per_client)
     }
 
     /// Resources that may get their first mark in a second; `None`: no limit.
@@ -155,7 +143,9 @@ pub struct ClientShare {
 }
 
 impl ClientShare {
-    fn of(limit: Count, given: Option<OrNone<Count>>) -> Option<Self> {
+    /// The share of a limit that is set, or three quarters of it; `None`: no limit.
+    #[must_use]
+    pub fn of(limit: Count, given: Option<OrNone<Count>>) -> Option<Self> {
         Some(Self {
             most: match given {
                 None => all_but_a_quarter(limit.get()),

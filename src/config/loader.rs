@@ -8,7 +8,7 @@ use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
-    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, entry, is_given, read, set,
+    self, ConfigPlace, Problems, Report, Warning, at, entry, hide_secrets, is_given, read, set,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
@@ -112,12 +112,13 @@ fn check(
 fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Settings> {
     let mut tree = yaml::parse(text, report)?;
     lay_over(&mut tree, overrides, report);
-    let document = ConfigDocument::of(tree.clone());
+    let mut document = tree.clone();
+    hide_secrets(&mut document);
     // The first reading reports what is wrong, so that only good values are inherited.
     let _: Settings = read(&mut tree, report);
     inherit(&mut tree);
     let mut settings: Settings = read(&mut tree, report);
-    settings.document = document;
+    settings.document = Hidden(document);
     settings.check(report);
     Some(settings)
 }

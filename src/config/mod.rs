@@ -30,7 +30,7 @@ pub use admin::{
 };
 pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bearer};
 pub use judging::{
-    ClientKey, IdempotencySettings, KeptHeader, KeyScope, LookUp, Mode, OutcomeSettings, Reuse,
+    ClientKey, FieldName, IdempotencySettings, KeyScope, LookUp, Mode, OutcomeSettings, Reuse,
     SafeMethods, UnknownOutcome, Unmatched,
 };
 pub use limits::{BarrierSettings, BodySettings, ClientShare, LimitSettings, ShutdownSettings};
@@ -39,8 +39,8 @@ pub use route::RouteSettings;
 pub use route_table::{Finding, RouteTable, TableChange};
 pub use settings::Settings;
 pub use store::{Create, PostgresAddress, StoreSettings, StoreTls};
-pub use summary::{advice, describe, schema, summary};
+pub use summary::{advice, describe, schema};
 pub use tls::{ClientAuth, TlsIdentity, TlsSettings, UpstreamTlsSettings};
-pub use units::{Count, OrNone, Positive, Share, Size, Span, Status, Time};
+pub use units::{Count, OrNone, Positive, Share, Size, Span, Time};
 pub use upstream::{UnknownStatuses, UpstreamSettings};
-pub use yaml::{ConfigDocument, ConfigPlace, ConfigProblem, Problems, Severity, Sources, Warning};
+pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Sources, Warning};

@@ -16,6 +16,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings, check_clients};
@@ -25,13 +27,13 @@ use super::lints;
 use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
-use super::units::{FileMode, OffOr, Status};
+use super::units::{Count, FileMode, Hidden, OffOr, Status};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle};
-use super::yaml::{ConfigDocument, Report, Sources, blocks, shown};
+use super::yaml::{self, Report, Sources, blocks, shown};
 use crate::routing::Router;
 
 /// The default of `listen`.
-const LISTEN: &str = "127.0.0.1:7080";
+pub(super) const LISTEN: &str = "127.0.0.1:7080";
 
 blocks! {
     /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`,
@@ -85,7 +87,7 @@ blocks! {
         pub safe_methods: SafeMethods = SafeMethods::Optional,
         /// The status of a stale request: 412 or 409.
         #[schemars(with = "u16", extend("enum" = [412, 409]))]
-        pub stale_status: Status<100, 599> = Status(412),
+        pub stale_status: Status<100, 599> = Count(412),
         /// Refusals name the resource, the token, the mark and their difference. `false` omits
         /// all four.
         pub disclose: bool = true,
@@ -98,7 +100,7 @@ blocks! {
         pub routes: Vec<RouteSettings>,
         /// The file with flags and environment variables over it, as it was read; without secrets.
         #[serde(skip)]
-        pub document: ConfigDocument,
+        pub document: Hidden<Value>,
         /// The files that all this was read from.
         #[serde(skip)]
         pub sources: Sources,
@@ -106,6 +108,13 @@ blocks! {
 }
 
 impl Settings {
+    /// The first digits of the document's SHA-256, the same for the same fields and values.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        // Maps are in the order of their keys.
+        yaml::digest(&self.document.0.to_string())[..12].to_owned()
+    }
+
     /// The longest time for which a route remembers outcomes; `None`: none does.
     #[must_use]
     pub fn remembers(&self) -> Option<Duration> {

@@ -107,6 +107,7 @@ impl StoreSettings {
             } else if path.as_os_str().is_empty() {
                 report.error(at, "the path is empty");
             } else {
+                report.warn_of_missing(at, Some(&path));
                 self.target = StoreTarget::Postgres(Secret::File(path));
             }
         }
@@ -154,6 +155,9 @@ impl StoreTls {
     }
 
     fn check(&self, shared: bool, report: &mut Report) {
+        report.warn_of_missing("store.tls.ca_file", self.ca_file.as_ref());
+        report.warn_of_missing("store.tls.cert_file", self.cert_file.as_ref());
+        report.warn_of_missing("store.tls.key_file", self.key_file.as_ref());
         let is_half = self.cert_file.is_some() != self.key_file.is_some();
         let text = "only one of `cert_file` and `key_file` is given\ngive both, or neither";
         report.error_if(is_half, "store.tls", text);

@@ -8,24 +8,18 @@ use schemars::Schema;
 use schemars::transform::transform_subschemas;
 use serde_json::Value;
 
-use super::addresses::{Listen, StoreTarget, UpstreamUrl, store_place};
+use super::addresses::StoreTarget;
 use super::judging::Mode;
-use super::settings::Settings;
+use super::settings::{LISTEN, Settings};
 use super::tls::ClientAuth;
+use super::yaml::at;
 
 /// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
 #[must_use]
 pub fn describe(settings: &Settings) -> Vec<String> {
-    let upstream = match &settings.upstream.url {
-        UpstreamUrl::Http(authority) => format!("http://{authority}"),
-        UpstreamUrl::Https(authority) => format!("https://{authority}"),
-        UpstreamUrl::H2c(authority) => format!("h2c://{authority}"),
-        UpstreamUrl::Unix(path) => format!("unix:{}", path.display()),
-    };
-    let listen = match &settings.listen {
-        Listen::Tcp(address) => address.clone(),
-        Listen::Unix(path) => format!("unix:{}", path.display()),
-    };
+    let written = |field: &str| at(&settings.document.0, field).and_then(Value::as_str);
+    let upstream = written("upstream.url").unwrap_or_default();
+    let listen = written("listen").unwrap_or(LISTEN);
     let tls = settings.tls.as_ref().map_or("", |tls| match tls.clients {
         None => " over TLS",
         Some(ClientAuth::Optional) => " over TLS, client certificates optional",
@@ -53,10 +47,11 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         StoreTarget::Sqlite { .. } => "this proxy only",
         StoreTarget::Postgres(_) => "shared",
     };
+    let store = written("store.url").or(written("store.url_file"));
+    let store = store.unwrap_or("sqlite:fencepost.db");
+    let namespace = &settings.store.namespace;
     lines.push(format!(
-        "marks in {}, namespace {} ({shared})",
-        store_place(&settings.store.target),
-        settings.store.namespace,
+        "marks in {store}, namespace {namespace} ({shared})"
     ));
     lines
 }
@@ -64,17 +59,13 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 /// Advice about keys that are valid, but may be wrong for an upstream that reads names differently.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let mut open = Vec::new();
-    for route in &settings.routes {
-        let Some(key) = route.fenced_key() else {
-            continue;
-        };
-        let captures: BTreeSet<String> = key.open_captures().map(ToString::to_string).collect();
-        if !captures.is_empty() {
-            let captures = Vec::from_iter(captures).join(", ");
-            open.push(format!("{captures} of {}", route.path));
-        }
-    }
+    let open = settings.routes.iter().filter_map(|route| {
+        let captures = route.fenced_key()?.open_captures();
+        let captures: BTreeSet<String> = captures.map(ToString::to_string).collect();
+        let listed = Vec::from_iter(captures).join(", ");
+        (!listed.is_empty()).then(|| format!("{listed} of {}", route.path))
+    });
+    let open: Vec<_> = open.collect();
     if open.is_empty() {
         return Vec::new();
     }
@@ -84,12 +75,6 @@ pub fn advice(settings: &Settings) -> Vec<String> {
          the key, which accepts letters, digits, - and _ and refuses the rest",
         open.join("; ")
     )]
-}
-
-/// [`describe`] as one line.
-#[must_use]
-pub fn summary(settings: &Settings) -> String {
-    describe(settings).join("; ")
 }
 
 /// The schema (JSON Schema 2020-12) of the configuration file.

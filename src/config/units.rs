@@ -5,7 +5,6 @@
 //! humantime and bytesize read durations and sizes.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema};
@@ -24,7 +23,7 @@ macro_rules! word {
         word!({} $type, $parse, "Text", { "type": "string" });
     };
     ($({$($generic:tt)*})? $type:ty, $name:expr, $schema:tt) => {
-        word!({$($($generic)*)?} $type, str::parse, $name, $schema);
+        word!({$($($generic)*)?} $type, <$type>::parse, $name, $schema);
     };
     ({$($generic:tt)*} $type:ty, $parse:expr, $name:expr, $schema:tt) => {
         impl<'de, $($generic)*> serde::Deserialize<'de> for $type {
@@ -68,12 +67,8 @@ impl<const POSITIVE: bool> Span<POSITIVE> {
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
-}
 
-impl<const POSITIVE: bool> FromStr for Span<POSITIVE> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let given = shown(text);
         match humantime::parse_duration(text) {
             // To humantime M is a month. A settle time of 5M would hold up a resource until next
@@ -110,9 +105,10 @@ fn bounded(
     written: &dyn fmt::Display,
 ) -> Result<u64, String> {
     match number {
-        0 if least > 0 => Err("must be greater than zero".to_owned()),
-        number if number > most => Err(format!("{text} is too large\n{written} at most")),
-        number => Ok(number),
+        0 if least == 1 => Err("must be greater than zero".to_owned()),
+        number if (least..=most).contains(&number) => Ok(number),
+        _ if least > 1 => Err(format!("{text} is out of range\n{least} to {written}")),
+        _ => Err(format!("{text} is too large\n{written} at most")),
     }
 }
 
@@ -133,12 +129,8 @@ impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
-}
 
-impl<const LEAST: u64, const MOST: u64> FromStr for Size<LEAST, MOST> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let size = text.parse::<bytesize::ByteSize>().map_err(|_| {
             format!(
                 "{} is not a size\nwrite bytes as a plain number, or with a unit: 512KiB, 1MiB",
@@ -166,56 +158,36 @@ impl<const LEAST: u64, const MOST: u64> Serialize for Size<LEAST, MOST> {
     }
 }
 
-/// A number from 1 to `MOST`.
+/// A number from `LEAST` (at least 1) to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Count<const MOST: u64 = { u32::MAX as u64 }>(pub u64);
-
-word!({const MOST: u64} Count<MOST>, format!("CountTo{MOST}"), {
-    "type": "integer",
-    "minimum": 1,
-    "maximum": MOST,
-});
-
-impl<const MOST: u64> Count<MOST> {
-    #[must_use]
-    pub fn get(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-}
-
-impl<const MOST: u64> FromStr for Count<MOST> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.parse();
-        let number =
-            number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
-        bounded(text, number, (1, MOST), &MOST).map(Self)
-    }
-}
+pub struct Count<const MOST: u64 = { u32::MAX as u64 }, const LEAST: u64 = 1>(pub u64);
 
 /// A status of HTTP or gRPC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Status<const LEAST: u16, const MOST: u16>(pub u16);
+pub type Status<const LEAST: u64, const MOST: u64> = Count<MOST, LEAST>;
 
-word!({const LEAST: u16, const MOST: u16} Status<LEAST, MOST>, format!("Status{LEAST}To{MOST}"), {
+word!({const MOST: u64, const LEAST: u64} Count<MOST, LEAST>, format!("Count{LEAST}To{MOST}"), {
     "type": "integer",
     "minimum": LEAST,
     "maximum": MOST,
 });
 
-impl<const LEAST: u16, const MOST: u16> FromStr for Status<LEAST, MOST> {
-    type Err = String;
+impl<const MOST: u64, const LEAST: u64> Count<MOST, LEAST> {
+    #[must_use]
+    pub fn get(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(status) if (LEAST..=MOST).contains(&status) => Ok(Self(status)),
-            _ => wrong(
-                text,
-                "is out of range",
-                &format!("a whole number, {LEAST} to {MOST}"),
-            ),
-        }
+    /// A status as it is written in an answer.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        u16::try_from(self.0).unwrap_or(u16::MAX)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = text.parse();
+        let number =
+            number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
+        bounded(text, number, (LEAST, MOST), &MOST).map(Self)
     }
 }
 
@@ -230,10 +202,8 @@ word!(FileMode, "FileMode", {
     "minimum": 0,
 });
 
-impl FromStr for FileMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FileMode {
+    fn parse(text: &str) -> Result<Self, String> {
         let hint = "three octal digits, or four with a 0 first: 0660";
         match u32::from_str_radix(text, 8) {
             Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 && !text.starts_with('+') => {
@@ -255,10 +225,8 @@ word!(Share, "Share", {
     "maximum": 1,
 });
 
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl Share {
+    fn parse(text: &str) -> Result<Self, String> {
         let hint = "write a number from 0 (none) to 1 (all): 0.01 is one in a hundred";
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
@@ -297,11 +265,11 @@ fn or_word(word: &'static str) -> impl FnMut(&mut Schema) {
     }
 }
 
-/// A text that may hold a password. It is never shown.
-#[derive(Clone)]
-pub struct Hidden(pub String);
+/// A value that may hold a secret. Debug output never shows it.
+#[derive(Clone, Default)]
+pub struct Hidden<T = String>(pub T);
 
-impl fmt::Debug for Hidden {
+impl<T> fmt::Debug for Hidden<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden(…)")
     }
@@ -318,10 +286,10 @@ mod tests {
     fn durations_need_a_unit() {
         for (text, milliseconds) in [("250ms", 250), ("1m 30s", 90_000), ("0s", 0)] {
             let time = Duration::from_millis(milliseconds);
-            assert_eq!(Time::from_str(text), Ok(Span(time)));
+            assert_eq!(Time::parse(text), Ok(Span(time)));
         }
-        assert!(Time::from_str("5").is_err_and(|error| error.contains("is it 5s?")));
-        assert!(Time::from_str("5M").is_err_and(|error| error.contains("is it 5m?")));
+        assert!(Time::parse("5").is_err_and(|error| error.contains("is it 5s?")));
+        assert!(Time::parse("5M").is_err_and(|error| error.contains("is it 5m?")));
         for bad in [
             "",
             "-1s",
@@ -331,7 +299,7 @@ mod tests {
             "99999999999999999999s",
             "2y",
         ] {
-            assert!(Time::from_str(bad).is_err(), "{bad}");
+            assert!(Time::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -343,10 +311,10 @@ mod tests {
             ("512KiB", 512 << 10),
             ("1MB", 1_000_000),
         ] {
-            assert_eq!(<Size>::from_str(text), Ok(Size(bytes)));
+            assert_eq!(<Size>::parse(text), Ok(Size(bytes)));
         }
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
-            assert!(<Size>::from_str(bad).is_err(), "{bad}");
+            assert!(<Size>::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -376,15 +344,15 @@ mod tests {
     #[test]
     fn a_share_is_from_0_to_1() {
         for (text, share) in [("0", 0.0), ("1", 1.0), ("0.01", 0.01), ("1e-3", 0.001)] {
-            assert_eq!(Share::from_str(text), Ok(Share(share)));
+            assert_eq!(Share::parse(text), Ok(Share(share)));
         }
         for bad in ["", "1%", "1.1", "-0.1", "NaN", "inf", "0,5"] {
-            assert!(Share::from_str(bad).is_err(), "{bad}");
+            assert!(Share::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_hidden_text_is_not_in_its_debug_output() {
-        assert!(!format!("{:?}", Hidden("sesame".into())).contains("sesame"));
+        assert!(!format!("{:?}", Hidden("sesame")).contains("sesame"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::addresses::{HostPolicy, UpstreamUrl};
 use super::tls::{self, UpstreamTlsFile, UpstreamTlsSettings};
-use super::units::{Positive, Size, Status, Time};
+use super::units::{Count, Positive, Size, Status, Time};
 use super::yaml::{Report, blocks};
 
 blocks! {
@@ -43,11 +43,11 @@ blocks! {
         // Envoy and gRPC's own libraries turn that, and a call that was given up, into CANCELLED,
         // `DEADLINE_EXCEEDED`, UNAVAILABLE:
         // <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>
-        pub unknown_statuses: Vec<FinalStatus> = [502, 504].map(Status).into(),
+        pub unknown_statuses: Vec<FinalStatus> = [502, 504].map(Count).into(),
         /// The same for gRPC, whose gateways answer with the HTTP status 200: values of
         /// `grpc-status`. 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a
         /// gRPC call without a status counts as one of these. `[]`: none. 1 to 16.
-        pub unknown_grpc_statuses: Vec<Status<1, 16>> = [1, 4, 14].map(Status).into(),
+        pub unknown_grpc_statuses: Vec<Status<1, 16>> = [1, 4, 14].map(Count).into(),
         /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
         /// HTTP/1.1.
         pub http2: bool = false,
@@ -78,8 +78,8 @@ pub struct UnknownStatuses {
 impl UnknownStatuses {
     pub(super) fn of(http: &[FinalStatus], grpc: &[Status<1, 16>]) -> Self {
         Self {
-            http: http.iter().map(|status| status.0).collect(),
-            grpc: grpc.iter().map(|status| status.0).collect(),
+            http: http.iter().map(|status| status.status()).collect(),
+            grpc: grpc.iter().map(|status| status.status()).collect(),
         }
     }
 }

@@ -18,7 +18,7 @@ mod worker;
 mod world;
 
 use child::Fencepost;
-use screen::Screen;
+use screen::{heading, verdict};
 use servers::Servers;
 use world::World;
 
@@ -56,22 +56,20 @@ pub async fn run() -> anyhow::Result<bool> {
 async fn play(dir: &Path) -> anyhow::Result<bool> {
     let servers = Servers::start().await?;
     let config = write_config(dir, &servers.api)?;
-    let screen = Screen::stdout();
     let mut world = World {
         fencepost: Fencepost::start(&config).await?,
         servers,
         config,
-        screen,
     };
     world.introduce();
 
-    let mut good = end_of(screen, stories::zombie(&world, false)).await;
-    good &= end_of(screen, stories::zombie(&world, true)).await;
-    good &= end_of(screen, stories::race(&world, false)).await;
-    good &= end_of(screen, stories::race(&world, true)).await;
-    good &= end_of(screen, stories::kill_nine(&mut world)).await;
-    good &= end_of(screen, stories::redo(&world)).await;
-    screen.heading(if good {
+    let mut good = end_of(stories::zombie(&world, false)).await;
+    good &= end_of(stories::zombie(&world, true)).await;
+    good &= end_of(stories::race(&world, false)).await;
+    good &= end_of(stories::race(&world, true)).await;
+    good &= end_of(stories::kill_nine(&mut world)).await;
+    good &= end_of(stories::redo(&world)).await;
+    heading(if good {
         "Every story ended as it should."
     } else {
         "Not every story ended as it should: see the lines with ✗."
@@ -82,13 +80,13 @@ async fn play(dir: &Path) -> anyhow::Result<bool> {
 }
 
 /// Plays a story. One that fails counts as not ended as it should; the others are still played.
-async fn end_of(screen: Screen, story: impl Future<Output = anyhow::Result<bool>>) -> bool {
+async fn end_of(story: impl Future<Output = anyhow::Result<bool>>) -> bool {
     let why = match tokio::time::timeout(STORY, story).await {
         Ok(Ok(good)) => return good,
         Ok(Err(error)) => format!("{error:#}"),
         Err(_) => format!("no end within {STORY:?}"),
     };
-    screen.verdict(false, "the story to come to its end", &why)
+    verdict(false, "the story to come to its end", &why)
 }
 
 /// The configuration of the demo's fencepost, as a readable file.

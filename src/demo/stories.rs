@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::child::Fencepost;
-use super::screen::{BAD, GOOD, Lane, PLAIN, Timeline, print};
+use super::screen::{BAD, GOOD, Lane, PLAIN, Timeline, print, verdict};
 use super::servers::{OPENING_BALANCE, client, start_naive};
 use super::worker::{Answer, Worker, order};
 use super::world::World;
@@ -31,12 +31,11 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     };
     world.begin(title);
     print("A and B have one job: take 30 from account 7, then write order 7.");
-    let timeline = Timeline::start(world.screen, proxy);
+    let timeline = Timeline::start(proxy);
     let lock = format!("{}/locks/order-7", world.servers.locks);
 
     let a = Worker::acquire(Lane::A, &timeline, target, &lock).await?;
     a.read_order("/orders/7").await?;
-    timeline.set_stalled(true);
     timeline.note(Lane::A, PLAIN, "A stalls: a long GC pause, a frozen VM …");
     let (wake, woken) = oneshot::channel::<()>();
     let zombie = tokio::spawn(async move {
@@ -47,15 +46,13 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     let b = Worker::acquire(Lane::B, &timeline, target, &lock).await?;
     b.read_order("/orders/7").await?;
     let of_b = job(&b, "shipped").await?;
-    timeline.set_stalled(false);
     let text = "A wakes up and still believes it holds the lock";
     timeline.note(Lane::A, PLAIN, text);
     wake.send(()).ok().context("A is gone")?;
     let of_a = zombie.await.context("A died")??;
 
-    let account = world.get("/accounts/7").await?;
+    let (charges, balance, account) = world.account("/accounts/7").await?;
     let order_7 = world.get("/orders/7").await?;
-    let charges = account["ledger"].as_array().map_or(0, Vec::len);
     let [charge, write] = of_a.map(|answer| answer.status.as_u16());
     let (wanted, expected) = if fenced {
         let expected = "412 to both of A's writes, 1 charge, B's order untouched";
@@ -67,14 +64,10 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     let by = order_7["by"].as_str().unwrap_or_default();
     let good = (charge, write, charges, by) == wanted
         && of_b.iter().all(|answer| answer.status.is_success())
-        && account["balance"] == OPENING_BALANCE - PRICE * i64::try_from(charges)?;
-    let found = format!(
-        "{charge} and {write}, balance {} after {charges} charge{}, {}",
-        account["balance"],
-        if charges == 1 { "" } else { "s" },
-        order(&order_7),
-    );
-    Ok(world.screen.verdict(good, expected, &found))
+        && balance == OPENING_BALANCE - PRICE * i64::try_from(charges)?;
+    let order_7 = order(&order_7);
+    let found = format!("{charge} and {write}, {account}, {order_7}");
+    Ok(verdict(good, expected, &found))
 }
 
 /// The jobs of A and B.
@@ -99,7 +92,7 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
         )
     };
     world.begin(title);
-    let timeline = Timeline::start(world.screen, proxy);
+    let timeline = Timeline::start(proxy);
 
     // Sends a write in a task of its own, as a worker in another process would.
     let send = |lane, token, status| {
@@ -143,36 +136,32 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
         && order_8["by"] == last
         && events == wanted;
     let found = format!("{}, after {events}", order(&order_8));
-    Ok(world.screen.verdict(good, expected, &found))
+    Ok(verdict(good, expected, &found))
 }
 
-/// Waits until this request of a resource waits at the barrier.
+/// Waits until fencepost's admin API shows this request of a resource waiting at the barrier.
 async fn until_it_waits(
     world: &World,
     resource: &str,
     request: &JoinHandle<anyhow::Result<Answer>>,
 ) -> anyhow::Result<()> {
-    while !waits(world, resource).await? {
+    let url = format!("{}/v1/marks/{resource}", world.fencepost.admin_url);
+    loop {
+        let answer = client().get(&url).send().await;
+        let answer = answer.context("fencepost's admin API is silent")?;
+        let mark: Value = answer.json().await?;
+        if mark["waiting"].as_u64() > Some(0) {
+            return Ok(());
+        }
         ensure!(!request.is_finished(), "nothing waited at the barrier");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    Ok(())
-}
-
-/// Asks fencepost's admin API: true if a request of this resource waits at the barrier.
-async fn waits(world: &World, resource: &str) -> anyhow::Result<bool> {
-    let url = format!("{}/v1/marks/{resource}", world.fencepost.admin_url);
-    let answer = client().get(url).send().await;
-    let answer = answer.context("fencepost's admin API is silent")?;
-    let found = answer.status().is_success();
-    let body: Value = answer.json().await?;
-    Ok(found && body["waiting"].as_u64().is_some_and(|waiting| waiting > 0))
 }
 
 /// Story (d): the proxy dies of SIGKILL, and the mark does not.
 pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
     world.begin("(d) kill -9 of fencepost, and a start over the same file");
-    let timeline = Timeline::start(world.screen, "fencepost");
+    let timeline = Timeline::start("fencepost");
     let b = Worker::new(Lane::B, &timeline, &world.fencepost.url, 42);
     let before = b.put_order("/orders/9", "paid").await?;
     let refused = || format!("42 was refused: {}", before.body);
@@ -201,14 +190,14 @@ pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
         && order_9 == json!({ "status": "shipped", "by": "B" });
     let expected = "412 to 41 from the mark in the file, 200 to 43, \"shipped\" by B";
     let found = format!("{refusal} (mark {mark}), {success}, {}", order(&order_9));
-    Ok(world.screen.verdict(good, expected, &found))
+    Ok(verdict(good, expected, &found))
 }
 
 /// Story (e): 41 charges, and its holder dies before it hears the answer. 42 repeats the operation,
 /// and gets the answer that is on record.
 pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
     world.begin("(e) A holder dies before it hears the answer, with fencepost");
-    let timeline = Timeline::start(world.screen, "fencepost");
+    let timeline = Timeline::start("fencepost");
     let charge = |lane, token| {
         let worker = Worker::new(lane, &timeline, &world.fencepost.url, token);
         tokio::spawn(async move { worker.charge("/accounts/8/charge", PRICE).await })
@@ -224,19 +213,12 @@ pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
     hold.released.notify_one();
     let answer = second.await??;
 
-    let account = world.get("/accounts/8").await?;
-    let charges = account["ledger"].as_array().map_or(0, Vec::len);
-    let balance = OPENING_BALANCE - PRICE;
+    let (charges, balance, account) = world.account("/accounts/8").await?;
     let good = answer.status == StatusCode::CREATED
         && answer.body["balance"] == balance
-        && (charges, &account["balance"]) == (1, &balance.into());
+        && (charges, balance) == (1, OPENING_BALANCE - PRICE);
     let expected = "the answer on record to 42, and 1 charge";
-    let found = format!(
-        "{} and {}, balance {} after {charges} charge{}",
-        answer.status.as_u16(),
-        answer.body,
-        account["balance"],
-        if charges == 1 { "" } else { "s" },
-    );
-    Ok(world.screen.verdict(good, expected, &found))
+    let (status, body) = (answer.status.as_u16(), answer.body);
+    let found = format!("{status} and {body}, {account}");
+    Ok(verdict(good, expected, &found))
 }

@@ -37,7 +37,7 @@ impl Worker {
         Self {
             lane,
             http: client(),
-            timeline: timeline.clone(),
+            timeline: *timeline,
             target: target.to_owned(),
             token,
         }

@@ -2,25 +2,25 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde_json::Value;
 
 use super::child::Fencepost;
-use super::screen::{Screen, print};
+use super::screen::{heading, print};
 use super::servers::{Servers, client};
 
-/// The API, the lock service, fencepost, and the screen.
+/// The API, the lock service, and fencepost.
 pub(super) struct World {
     pub servers: Servers,
     pub fencepost: Fencepost,
     pub config: PathBuf,
-    pub screen: Screen,
 }
 
 impl World {
     /// Fresh books, fresh locks, and the story's name.
     pub(super) fn begin(&self, title: &str) {
         self.servers.reset();
-        self.screen.heading(title);
+        heading(title);
     }
 
     /// Asks the API itself, past everything that stands in front of it.
@@ -28,6 +28,16 @@ impl World {
         let url = format!("{}{path}", self.servers.api);
         let answer = client().get(url).send().await?;
         Ok(answer.error_for_status()?.json().await?)
+    }
+
+    /// The charges and the balance of an account, also in words.
+    pub(super) async fn account(&self, path: &str) -> anyhow::Result<(usize, i64, String)> {
+        let account = self.get(path).await?;
+        let charges = account["ledger"].as_array().map_or(0, Vec::len);
+        let balance = account["balance"].as_i64().context("a balance")?;
+        let s = if charges == 1 { "" } else { "s" };
+        let text = format!("balance {balance} after {charges} charge{s}");
+        Ok((charges, balance, text))
     }
 
     /// Lists the running servers.

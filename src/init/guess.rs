@@ -33,8 +33,8 @@ struct Group<'a> {
     methods: BTreeMap<&'a str, u64>,
     /// The index in [`KINDS`] of the identifiers; `None`: the path has none.
     kind: Option<usize>,
-    /// The writes with another word behind the head, and the last form of these.
-    words: (u64, &'a str),
+    /// Some of them go to paths below the head.
+    is_parent: bool,
 }
 
 /// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document,
@@ -58,7 +58,7 @@ pub(super) fn file(
     });
     text += if routes.is_empty() { NOTHING } else { "" };
     for ((head, _), group) in routes.iter().take(ROUTES) {
-        group.write_route(&mut text, head, survey)?;
+        group.write_route(&mut text, head)?;
     }
     text += if actions.is_empty() { "" } else { NO_KEY };
     for ((path, _), group) in actions.iter().take(ACTIONS) {
@@ -107,12 +107,11 @@ fn groups(survey: &Survey) -> Vec<((&str, bool), Group<'_>)> {
         let place = parent.unwrap_or((head, !below.is_empty()));
         let group = groups.entry(place).or_default();
         *group.methods.entry(method).or_default() += count;
-        if place.0 != head {
-            group.words.0 += count;
-            group.words.1 = form;
-            continue;
+        if place.0 == head {
+            group.kind = group.kind.max(below.split('/').find_map(kind));
+        } else {
+            group.is_parent = true;
         }
-        group.kind = group.kind.max(below.split('/').find_map(kind));
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, group)| Reverse(group.methods.values().sum::<u64>()));
@@ -131,51 +130,26 @@ impl Group<'_> {
     }
 
     /// A route with its reason. `head`: the words in front of an identifier.
-    fn write_route(&self, text: &mut String, head: &str, survey: &Survey) -> fmt::Result {
-        let (words, example) = (HumanCount(self.words.0), self.words.1);
+    fn write_route(&self, text: &mut String, head: &str) -> fmt::Result {
         // No word has this sign, so keys of different words differ.
-        let mut key = head.trim_start_matches('/').replace('%', "=");
-        let (mut path, mut seen, mut note) = (head.to_owned(), "", NO_NAME.to_owned());
-        if let Some((sign, filters)) = self.kind.map(|kind| KINDS[kind]) {
-            (path, seen) = (format!("{head}/{{id}}/{{*rest}}"), sign);
-            key = format!(
-                "{}:{{id{filters}}}",
-                if key.is_empty() { "id" } else { &key }
-            );
-            note = format!(
-                "{words} of these have a word there, as {example}: 400 is observed if a filter \
-                 refuses it."
-            );
-        } else if self.words.0 > 0 {
-            path += "/{*rest}";
-            note = format!("{words} of these go below it, as {example}: one key for all.");
-        } else {
-            "{path}".clone_into(&mut key);
-        }
-        let slash = if seen.is_empty() { "" } else { "/" };
-        writeln!(text, "  # {} under {head}{slash}{seen}", self.counts())?;
-        if self.kind.is_none() || self.words.0 > 0 {
-            writeln!(text, "  # {note}")?;
-        }
-        if let Some(other) = self.kind.and_then(|_| same_word(head, survey)) {
-            writeln!(
-                text,
-                "  # {other} may be the same things under another key."
-            )?;
+        let key = head.trim_start_matches('/').replace('%', "=");
+        let (path, key, sign) = match self.kind.map(|kind| KINDS[kind]) {
+            Some((sign, filters)) => {
+                let key = if key.is_empty() { "id" } else { &key };
+                let path = format!("{head}/{{id}}/{{*rest}}");
+                (path, format!("{key}:{{id{filters}}}"), sign)
+            }
+            None if self.is_parent => (format!("{head}/{{*rest}}"), key, ""),
+            None => (head.to_owned(), "{path}".to_owned(), ""),
+        };
+        let slash = if sign.is_empty() { "" } else { "/" };
+        writeln!(text, "  # {} under {head}{slash}{sign}", self.counts())?;
+        if key == "{path}" {
+            writeln!(text, "  # {NO_NAME}")?;
         }
         writeln!(
             text,
             "  - path: \"{path}\"\n    resource: \"{key}\"\n    mode: observe"
         )
     }
-}
-
-/// A form, up to an identifier behind the last word of this head, that has another head.
-fn same_word<'a>(head: &str, survey: &'a Survey) -> Option<&'a str> {
-    let last = format!("{}/<", &head[head.rfind('/')?..]);
-    survey.writes.keys().find_map(|(form, _)| {
-        let at = form.find(&last)?;
-        let end = at + last.len() + form[at + last.len()..].find('>')?;
-        (at + last.len() != head.len() + 2).then_some(&form[..=end])
-    })
 }

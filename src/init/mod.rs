@@ -7,7 +7,6 @@
 mod access_log;
 mod guess;
 mod openapi;
-mod progress;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -19,9 +18,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use indicatif::HumanCount;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressFinish};
 
-use self::progress::watched;
 use self::survey::Survey;
 use crate::config::{self, Overrides};
 use crate::printable;
@@ -80,14 +78,9 @@ impl InitArgs {
     fn check_output(&self) -> anyhow::Result<()> {
         let output = self.output.display();
         if let Ok(found) = fs::symlink_metadata(&self.output) {
-            ensure!(
-                found.is_file(),
-                "{output} is not a file: name another --output"
-            );
-            ensure!(
-                self.force,
-                "{output} exists: use --force, or name another --output"
-            );
+            let hint = "name another --output";
+            ensure!(found.is_file(), "{output} is not a file: {hint}");
+            ensure!(self.force, "{output} exists: use --force, or {hint}");
         }
         let folder = Path::new(".").join(self.output.parent().unwrap_or(Path::new("")));
         ensure!(
@@ -110,8 +103,11 @@ impl InitArgs {
             let input = File::open(file).with_context(|| name.clone())?;
             (name, input)
         };
-        let size = input.metadata()?.len();
-        let input = BufReader::with_capacity(CHUNK, watched(input, size));
+        // A pipe has none.
+        let size = Some(input.metadata()?.len()).filter(|size| *size > 0);
+        let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr());
+        let bar = bar.with_finish(ProgressFinish::AndClear);
+        let input = BufReader::with_capacity(CHUNK, bar.wrap_read(input));
         self.read(input, survey).with_context(|| name.clone())?;
         let count = survey.requests;
         let unit = self.access_log.as_ref().map_or("operation", |_| "request");

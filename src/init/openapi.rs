@@ -13,7 +13,6 @@ const DOCUMENT: u64 = 32 << 20;
 /// A segment that stands for all values of a parameter: a name, in the eyes of the survey.
 const PARAMETER: &str = "x-000";
 
-const SERVERS: &str = "servers of the document other than its first";
 const ELSEWHERE: &str = "paths that are described in another place (`$ref`)";
 /// Also those below a server with a variable in its path.
 const BESIDE: &str =
@@ -38,13 +37,9 @@ pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> 
             .is_some(),
         "it is not an OpenAPI document: it has neither `openapi` nor `swagger` at its top"
     );
-    let servers = document["servers"].as_array();
-    let mut servers = servers.into_iter().flatten().map(|server| &server["url"]);
-    let base = servers.next().unwrap_or(&document["basePath"]);
+    let server = document.pointer("/servers/0/url");
+    let base = server.unwrap_or(&document["basePath"]);
     let base = base.as_str().unwrap_or_default();
-    for server in servers {
-        survey.leave(SERVERS, printable::line(&server.to_string()));
-    }
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         let place = printable::line(path);
         let segments = path.split('/').map(|segment| match segment.as_bytes() {

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use crate::config::ClaimSettings;
 use crate::routing::{Allow, CheckedPath, DEFAULT_METHODS, SAFE_METHODS, percent_encoded, plain};
 
 /// The signs of identifiers, each with the filters of a key that is made of them: they refuse what
@@ -32,7 +31,6 @@ const METHODS: &str =
     "requests with other methods, which a route takes if its `methods` lists them";
 const FAILED: &str = "writes that were answered with 400, 404, 405 or 501: nothing is there";
 const TWO_READINGS: &str = "writes with a path that has two readings: fencepost refuses them";
-const CLAIMS: &str = "claims, which fencepost answers itself";
 const TOO_MANY: &str = "writes to more, or longer, paths than are kept in memory";
 
 #[derive(Debug, Default)]
@@ -55,17 +53,14 @@ impl Survey {
         place: impl Display,
     ) {
         self.requests += 1;
-        let raw_path = path_of(target);
         if SAFE_METHODS.contains(&method) {
             return self.leave(READS, place);
         } else if !DEFAULT_METHODS.contains(&method) {
             return self.leave(METHODS, place);
         } else if let Some(400 | 404 | 405 | 501) = status {
             return self.leave(FAILED, place);
-        } else if raw_path == ClaimSettings::default().path.0 {
-            return self.leave(CLAIMS, place);
         }
-        let path = CheckedPath::parse(raw_path);
+        let path = CheckedPath::parse(path_of(target));
         let path = path.and_then(|path| match path.oddity_not_in(Allow::default()) {
             Some(oddity) => Err(oddity),
             None => Ok(path),

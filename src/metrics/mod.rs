@@ -177,7 +177,7 @@ impl Metrics {
         self.series.config_loaded.set(since_1970.as_secs_f64());
         let info = &self.series.config_info;
         info.reset();
-        let digest = settings.document.digest();
+        let digest = settings.digest();
         info.with_label_values(&[&digest]).set(1);
         let listener = settings.tls.as_ref().map(|tls| tls.expires);
         let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);

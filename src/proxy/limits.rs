@@ -41,10 +41,11 @@ pub(crate) struct HeldPermits {
 
 impl InFlightLimit {
     pub(crate) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
+        let share = ClientShare::of(limits.in_flight, limits.in_flight_per_client);
         Self {
             free: Arc::new(Semaphore::new(limits.in_flight.get())),
             tunnels: Arc::new(Semaphore::new(limits.tunnels())),
-            clients: ClientShares::new(limits.in_flight_per_client()),
+            clients: ClientShares::new(share),
             metrics,
         }
     }

@@ -5,15 +5,15 @@ use base64::prelude::BASE64_STANDARD;
 use http::StatusCode;
 use sha2::{Digest, Sha256};
 
-use crate::config::{KeptHeader, OutcomeSettings};
+use crate::config::{FieldName, OutcomeSettings};
 use crate::fencing::outcomes::Answer;
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::http1::{Fields, ResponseHead};
 
 /// The fields of these names.
-pub(super) fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
+pub(super) fn kept(fields: &Fields, names: &[FieldName]) -> Fields {
     let mut all = Fields::default();
-    for KeptHeader(name) in names {
+    for FieldName(name) in names {
         fields
             .get_all(name)
             .for_each(|value| all.append(name, value));
@@ -35,7 +35,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn new(settings: &OutcomeSettings, head: &ResponseHead) -> Self {
-        let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| KeptHeader(name.to_owned()));
+        let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| FieldName(name.to_owned()));
         Self {
             status: head.status,
             fields: kept(&head.fields, &settings.headers),

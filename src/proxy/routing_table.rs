@@ -84,7 +84,7 @@ impl RoutingTable {
     /// The style of an answer to this request.
     pub(crate) fn style(&self, grpc: bool) -> AnswerStyle {
         AnswerStyle {
-            stale_status: self.settings.stale_status.0,
+            stale_status: self.settings.stale_status.status(),
             disclose: self.settings.disclose,
             grpc,
         }

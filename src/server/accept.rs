@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::connection_state::{ConnectionState, Shared, Signal};
-use crate::config::LimitSettings;
+use crate::config::{ClientShare, LimitSettings};
 use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::{ClientPermit, ClientShares};
@@ -131,9 +131,10 @@ pub(super) struct OpenConnection {
 
 impl ConnectionLimit {
     pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
+        let share = ClientShare::of(limits.connections, limits.connections_per_client);
         Self {
             free: Arc::new(Semaphore::new(limits.connections.get())),
-            clients: ClientShares::new(limits.connections_per_client()),
+            clients: ClientShares::new(share),
             open: Mutex::default(),
             metrics,
         }

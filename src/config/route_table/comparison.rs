@@ -288,15 +288,10 @@ impl Sides<'_> {
     }
 
     /// The last method that both routes allow: of the usual ones `PUT`.
-    fn method(&self) -> String {
-        let methods = self
-            .pair
-            .into_iter()
-            .flatten()
-            .map(|rule| rule.methods.clone());
-        let by_both = methods
-            .reduce(|one, other| &one & &other)
-            .unwrap_or_default();
-        by_both.into_iter().next_back().unwrap_or("PUT".to_owned())
+    fn method(&self) -> &str {
+        let rules = || self.pair.into_iter().flatten();
+        let by_both = |method: &&String| rules().all(|rule| rule.methods.contains(*method));
+        let methods = rules().flat_map(|rule| &rule.methods);
+        methods.filter(by_both).max().map_or("PUT", |last| last)
     }
 }

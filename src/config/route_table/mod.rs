@@ -34,10 +34,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
 
 use super::judging::{Mode, Reuse, SafeMethods, Unmatched};
 use super::route::{RouteSettings, allow};
+use super::yaml;
 use crate::routing::{Allow, KeyTemplate, Pattern, RouteConflict, Router, TokenFormat};
 
 /// Goes up with every change that an older program would read in another way, and with every change
@@ -129,19 +129,16 @@ impl RouteTable {
     /// The routes that enforced in a remembered table, and no longer do, each with its key.
     #[must_use]
     pub fn remembers(&self) -> BTreeSet<String> {
-        let rules = self.remembered.iter().flat_map(|table| &table.routes);
-        let gone = |rule: &&Rule| {
-            let same = |own: &Rule| {
-                (own.mode, &own.path, &own.resource) == (Mode::Enforce, &rule.path, &rule.resource)
-            };
-            rule.mode == Mode::Enforce && !self.routes.iter().any(same)
+        let enforced = |table: &Self| -> BTreeSet<String> {
+            let rules = table.routes.iter();
+            let rules = rules.filter(|rule| rule.mode == Mode::Enforce);
+            let key = |rule: &Rule| rule.resource.clone().unwrap_or_default();
+            rules
+                .map(|rule| format!("{} as {}", rule.path, key(rule)))
+                .collect()
         };
-        let enforced = rules.filter(gone);
-        let named = enforced.map(|rule| {
-            let key = rule.resource.as_deref().unwrap_or_default();
-            format!("{} as {key}", rule.path)
-        });
-        named.collect()
+        let before: BTreeSet<_> = self.remembered.iter().flat_map(enforced).collect();
+        &before - &enforced(self)
     }
 
     /// This table without what it remembers.
@@ -194,9 +191,7 @@ impl RouteTable {
     /// The same for equal tables, whatever they remember: 32 hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        let hash: [u8; 32] = Sha256::digest(self.alone().to_document()).into();
-        let first = hash.first_chunk().copied().unwrap_or_default();
-        format!("{:032x}", u128::from_be_bytes(first))
+        yaml::digest(&self.alone().to_document())
     }
 }
 

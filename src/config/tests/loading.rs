@@ -60,7 +60,7 @@ fn flags_name_the_implied_route() {
     );
     let problems = parse("routes: [{ path: /a, resource: a }]\n", &overrides)
         .expect_err("the file's routes say their own");
-    assert_eq!(problems.errors(), 2, "{problems}");
+    assert_eq!(problems.errors_in_words().len(), 2, "{problems}");
     assert!(
         problems
             .to_string()
@@ -116,7 +116,7 @@ fn an_empty_file_and_one_of_comments_are_files() {
     ] {
         let problems = bad(text);
         assert_eq!(problems.list[0].path, "upstream.url", "{problems}");
-        assert_eq!(problems.errors(), 1, "{problems}");
+        assert_eq!(problems.errors_in_words().len(), 1, "{problems}");
     }
 }
 
@@ -151,7 +151,7 @@ fn a_flag_puts_nothing_in_the_place_of_what_is_wrong() {
 #[test]
 fn a_file_that_is_no_map_is_told() {
     for text in ["hello\n", "- a\n", "a: b: c\n", "\t\n:"] {
-        assert!(bad(text).errors() > 0, "{text}");
+        assert!(!bad(text).errors_in_words().is_empty(), "{text}");
     }
 }
 
@@ -231,7 +231,18 @@ fn a_start_says_what_is_fenced_and_what_is_not() {
             "enforced: /o/{id} by key o:{id}",
             "NOT ENFORCED, observed only: /w by key w",
             "NOT ENFORCED, bypassed: /h",
-            "marks in Postgres at db/x, namespace orders (shared)",
+            "marks in postgres://…@db/x, namespace orders (shared)",
         ]
     );
+}
+
+#[test]
+fn the_digest_is_of_the_fields_and_not_of_their_order() {
+    let digest = |text: &str| good(text).0.digest();
+    let one = digest("upstream: { url: http://a, timeout: 5s }\ndisclose: false\n");
+    assert_eq!(one.len(), 12);
+    let same = digest("disclose: false\nupstream: { timeout: 5s, url: http://a }\n");
+    assert_eq!(one, same);
+    let other = digest("upstream: { url: http://a, timeout: 6s }\ndisclose: false\n");
+    assert_ne!(one, other);
 }

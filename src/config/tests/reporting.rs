@@ -47,7 +47,7 @@ bogus: 1
         ],
         "{problems}"
     );
-    assert_eq!(problems.errors(), 10, "{problems}");
+    assert_eq!(problems.errors_in_words().len(), 10, "{problems}");
 }
 
 #[test]
@@ -176,5 +176,6 @@ fn no_secret_is_ever_shown() {
         "{BASE}store: {{ url: 'postgres://u:sesame@h/d', namespace: a }}\n"
     ));
     assert!(!format!("{settings:?}").contains("sesame"));
-    assert!(!crate::config::summary(&settings).contains("sesame"));
+    let described = crate::config::describe(&settings).join("; ");
+    assert!(!described.contains("sesame"));
 }

@@ -15,7 +15,7 @@
 //!
 //! [`Sources`] are the files that the configuration came from, as each was when it was read, so
 //! that a watcher misses no change in between. A mounted `ConfigMap` or secret changes by swapping
-//! a symbolic link, so the target of the link is compared. [`ConfigDocument`] is the text.
+//! a symbolic link, so the target of the link is compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -152,12 +152,6 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// The number of errors among them.
-    #[must_use]
-    pub fn errors(&self) -> usize {
-        self.errors_in_words().len()
-    }
-
     /// Each error with its place and hint.
     #[must_use]
     pub fn errors_in_words(&self) -> Vec<String> {
@@ -239,6 +233,16 @@ impl Report {
     pub fn warn_beside(&mut self, is_odd: bool, [path, other]: [&str; 2], text: &str) {
         if is_odd {
             self.add(Severity::Warning, path, Some(other), text);
+        }
+    }
+
+    /// Warns if a file cannot be read that is read when it is needed. On another machine than the
+    /// proxy's that is no error.
+    pub fn warn_of_missing(&mut self, path: &str, file: Option<&PathBuf>) {
+        let Some(file) = file else { return };
+        if let Err(error) = fs::File::open(file) {
+            let file = file.display();
+            self.warn(path, format!("{file} cannot be read here: {error}"));
         }
     }
 
@@ -388,46 +392,27 @@ impl Sources {
     }
 }
 
-/// The configuration as it was written, as JSON for operators.
-#[derive(Clone, Default)]
-pub struct ConfigDocument(pub Value);
-
-impl ConfigDocument {
-    /// Of a URL with a user or a query, which may hold a password, only the scheme is shown.
-    pub(super) fn of(mut tree: Value) -> Self {
-        hide_secrets(&mut tree);
-        Self(tree)
-    }
-
-    /// The first digits of its SHA-256, the same for the same fields and values.
-    #[must_use]
-    pub fn digest(&self) -> String {
-        // Maps are in the order of their keys.
-        let digest = Sha256::digest(self.0.to_string());
-        let first = digest.first_chunk().copied().unwrap_or_default();
-        format!("{:012x}", u64::from_be_bytes(first) >> 16)
-    }
+/// The first half of a text's SHA-256: 32 hexadecimal digits.
+pub(in crate::config) fn digest(text: &str) -> String {
+    let hash = Sha256::digest(text);
+    let first = hash.first_chunk().copied().unwrap_or_default();
+    format!("{:032x}", u128::from_be_bytes(first))
 }
 
-fn hide_secrets(tree: &mut Value) {
+/// Takes the user and password out of every URL.
+pub(in crate::config) fn hide_secrets(tree: &mut Value) {
     match tree {
         Value::String(text) => {
-            if let Some((scheme, rest)) = text.split_once("://")
-                && rest.contains(['@', '?'])
+            *text = masked(text);
+            if let Some(query) = text.find('?')
+                && text.contains("://")
             {
-                *text = format!("{scheme}://…");
+                text.replace_range(query + 1.., "…");
             }
         }
         Value::Array(items) => items.iter_mut().for_each(hide_secrets),
         Value::Object(members) => members.values_mut().for_each(hide_secrets),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Without it: the settings that were made of it stand beside it.
-impl fmt::Debug for ConfigDocument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ConfigDocument(…)")
     }
 }
 
@@ -467,6 +452,16 @@ mod tests {
     fn what_is_shown_has_no_password_in_it() {
         assert_eq!(shown("postgres://u:p@ss/w@h/db"), "`postgres://…@h/db`");
         assert_eq!(shown("5s"), "`5s`");
+        for odd in [
+            "postgres://u:ses/ame@db/x",
+            "postgres://u:ses?ame@db/x",
+            "postgres://u:ses@ame@db/x",
+            "postgres://u:sesame@db:5432/x?a=b",
+            "postgres://db/x?password=sesame",
+        ] {
+            let shown = shown(odd);
+            assert!(!shown.contains("ses") && !shown.contains("ame"), "{shown}");
+        }
     }
 
     #[test]
@@ -517,17 +512,5 @@ mod tests {
         sources.note(&file);
         assert_ne!(sources, sources.now());
         assert_eq!(sources.clone().and(&sources.now()), sources);
-    }
-
-    #[test]
-    fn the_digest_is_of_the_fields_and_not_of_their_order() {
-        let digest = |text| {
-            let value = serde_json::from_str(text).expect("JSON");
-            ConfigDocument(value).digest()
-        };
-        let one = digest(r#"{"a":1,"b":{"c":[2,3]}}"#);
-        assert_eq!(one.len(), 12);
-        assert_eq!(one, digest(r#"{"b":{"c":[2,3]},"a":1}"#));
-        assert_ne!(one, digest(r#"{"a":1,"b":{"c":[3,2]}}"#));
     }
 }

@@ -32,7 +32,7 @@ use super::reply::{ClientSender, Reply, ResponseWatch};
 use super::{Answered, SpawnOnDrop};
 use crate::active_requests::Stage;
 use crate::body::UploadProgress;
-use crate::config::Status;
+use crate::config::Count;
 use crate::fencing::operations::OwnAttempt;
 use crate::fencing::permit::{Permit, Sending};
 use crate::fencing::{Refused, Undecided};
@@ -363,7 +363,10 @@ impl Relay {
             && let Some(recorder) = self.reply.recorder.take()
             && let Some(attempt) = terms.attempt.take()
         {
-            if settings.not_done.contains(&Status(self.status.as_u16())) {
+            if settings
+                .not_done
+                .contains(&Count(self.status.as_u16().into()))
+            {
                 attempt.give_back().await;
             } else {
                 attempt.know(&recorder.answer(), settings.remember.0).await;

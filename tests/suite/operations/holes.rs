@@ -171,7 +171,7 @@ async fn a_check_reads_the_standard_input_and_answers_as_json() {
     let (code, out, _) = run(&["check", "-"], files).await;
     assert_eq!(code, Some(0), "{out}");
     assert!(
-        out.contains("warning: -: admin.token_file: /nowhere/token cannot be read here"),
+        out.contains("warning: -:2: admin.token_file: /nowhere/token cannot be read here"),
         "{out}"
     );
 

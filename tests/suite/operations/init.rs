@@ -71,7 +71,7 @@ fn what_was_written_is_observed() {
         assert_eq!(code, Some(0), "{said}{errors}");
         assert!(said.contains("NOTHING IS ENFORCED"), "{said}");
         // That of a start without a file has other keys, so it would refuse these routes.
-        assert!(said.contains("marks in SQLite file marks.db"), "{said}");
+        assert!(said.contains("marks in sqlite:marks.db"), "{said}");
         let request = [
             "explain",
             "PUT",
