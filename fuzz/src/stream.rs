@@ -45,7 +45,7 @@ pub fn real(pieces: &[&[u8]]) -> Passed {
                 heads.read(&mut buf, &LIMITS).map(|next| match next {
                     NextHead::Request(request) => {
                         passed.heads += 1;
-                        content = ContentReader::of_request(request.framing);
+                        content = ContentReader::new(request.framing, ContentReader::NONE);
                         Some(())
                     }
                     NextHead::Http2 => {

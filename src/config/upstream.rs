@@ -26,8 +26,8 @@ blocks! {
         /// counts as in flight for `barrier.settle`. Not longer than that: raise both together.
         pub timeout: Positive = Positive::seconds(10),
         /// The time for which an idle connection is kept, below the upstream's own keep-alive, so
-        /// that fewer requests meet a connection that is being closed. `0s`: over HTTP/1, no
-        /// connection is used twice.
+        /// that fewer requests meet a connection that is being closed. `0s`: no connection is used
+        /// twice.
         pub idle_timeout: Time = Time::seconds(4),
         /// The time for which the kernel tries to deliver bytes of a fenced request that the
         /// upstream does not read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the

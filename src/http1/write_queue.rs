@@ -29,8 +29,6 @@ pub(crate) struct WriteQueue {
     split: usize,
     /// This much of everything has been written.
     written: usize,
-    /// The bytes stay when they are written.
-    kept: bool,
 }
 
 impl WriteQueue {
@@ -81,17 +79,6 @@ impl WriteQueue {
         !matches!(framing, Framing::Length(1..))
     }
 
-    /// Keeps what is in the queue when it is written, so that it can be written again. Nothing else
-    /// may be added.
-    pub(crate) const fn keep(&mut self) {
-        self.kept = true;
-    }
-
-    /// Begins again with what was kept.
-    pub(crate) const fn rewind(&mut self) {
-        self.written = 0;
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.written == self.buf.len() + self.data.len()
     }
@@ -125,7 +112,7 @@ impl WriteQueue {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.written += count;
-        if self.is_empty() && !self.kept {
+        if self.is_empty() {
             self.buf.clear();
             // An empty part would keep the memory that it was read into.
             self.data = Bytes::new();

@@ -259,7 +259,7 @@ fn is_safe_method(method: &Method) -> bool {
 }
 
 /// A safe method that no header overrides.
-pub(crate) fn is_safe(method: &Method, fields: &Fields) -> bool {
+fn is_safe(method: &Method, fields: &Fields) -> bool {
     is_safe_method(method) && headers::method_overrides(fields).next().is_none()
 }
 

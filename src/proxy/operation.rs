@@ -147,9 +147,8 @@ impl Proxy {
             .progress
             .enter(Stage::Upstream, Some(Instant::now() + timeout));
         let answered = async {
-            let answer = upstream
-                .send(upstream.plain(), exchange.request, true)
-                .await?;
+            let reserved = upstream.reserve(None).await?;
+            let answer = upstream.send(reserved, exchange.request).await?;
             let Response { head, body } = answer;
             let body = Limited::new(body, LOOKED_UP).collect().await;
             let body = body.map_err(|error| Refusal::unreachable(error.to_string()))?;

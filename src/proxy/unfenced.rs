@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Forwarded;
-use super::classify::is_safe;
 use super::client_body::{ClientBody, ReplySource};
 use super::context::{Context, Listed};
 use super::exchange::Conclusion;
@@ -20,7 +19,7 @@ use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use super::upstream_request::unanswered;
+use super::upstream_request::{Exchange, unanswered};
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody, UploadProgress};
 use crate::http1::{RequestHead, Response};
@@ -75,27 +74,31 @@ impl Proxy {
         let progress = Arc::new(UploadProgress::default());
         context.progress.sends(&progress);
         let body = upload.send_unfenced(Arc::clone(&progress));
-        let mut exchange = self.exchange(context, route, head, body, None, None);
-        let asked = &mut exchange.request.head;
+        let exchange = self.exchange(context, route, head, body, None, None);
+        let Exchange { mut request, span } = *exchange;
+        let asked = &mut request.head;
         if let Some(opening) = &opening {
             opening.ask(&mut asked.fields);
         }
-        let repeatable = is_safe(&asked.method, &asked.fields);
         let began = Instant::now();
         let _listed = Listed::new(context, Stage::Upstream, began + timeout);
         let sent = |at| context.progress.enter(Stage::Upstream, Some(at + timeout));
+        let answered = async {
+            let reserved = upstream.reserve(None).await?;
+            upstream.send(reserved, request).await
+        };
         let answered = tokio::select! {
             biased;
-            answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(Refusal::from),
+            answered = answered => answered.map_err(Refusal::from),
             () = progress.silent(began, timeout, sent) => Err(Refusal::TooSlow(timeout)),
         };
         let response = match answered {
             Ok(response) => response,
-            Err(refusal) => return Err(unanswered(exchange.span, refusal)),
+            Err(refusal) => return Err(unanswered(span, refusal)),
         };
         progress.answered();
         let status = response.status();
-        let watch = ResponseWatch::begin(metrics, began, status, context, exchange.span);
+        let watch = ResponseWatch::begin(metrics, began, status, context, span);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {

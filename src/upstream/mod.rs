@@ -7,20 +7,18 @@
 //! the connection is reset. The *plain* one carries requests that are not fenced, and needs no
 //! lease.
 //!
-//! A fenced exchange has its connection to itself. While it runs, nothing else is on that
-//! connection, so that giving it up is a reset that hurts no other request. Idle connections are
-//! [pooled](pool), and carry one exchange after the other. Over [HTTP/2](http2), requests that are
-//! not fenced share connections.
+//! An exchange has its connection to itself, over [HTTP/2](http2) too. While it runs, nothing else
+//! is on that connection, so that giving it up hurts no other request. Idle connections are
+//! [pooled](pool), and carry one exchange after the other.
 //!
-//! A fenced request is sent in two steps. Over HTTP/2, [`Upstream::reserve`] waits for a connection
-//! on which the upstream allows a stream. Only then its permit begins, and [`Upstream::send`] hands
-//! the request over. So none waits in a queue that outlives its permit.
+//! A request is sent in two steps. Over HTTP/2, [`Upstream::reserve`] waits for a connection on
+//! which the upstream allows a stream. Only then the permit of a fenced one begins, and
+//! [`Upstream::send`] hands the request over. So none waits in a queue that outlives its permit.
 //!
 //! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
-//! of it. That happens when the upstream has closed an idle connection. It is the only retry of a
-//! fenced request, and happens under the same permit. One of which a byte may have been written is
-//! never sent again (G5). A safe request that is not fenced and has no body is sent once more if an
-//! idle connection ends before a byte of its answer.
+//! of it. That happens when the upstream has closed an idle connection. It is the only retry, and
+//! happens under the same permit. A request of which a byte may have been written is never sent
+//! again (G5).
 
 mod connect;
 mod http1;
@@ -45,7 +43,7 @@ pub use self::connect::UpstreamError;
 use self::connect::{Connecting, Tls};
 pub(crate) use self::http1::Http1UpstreamConnection as Upgraded;
 use self::http1::{Http1Body, Http1Exchange, Http1Pool};
-use self::http2::{Http2Body, Http2Connection, Http2Pool, SharedConnections};
+use self::http2::{Http2Body, Http2Connection, Http2Pool};
 use self::socket::LeaseGuard;
 use crate::body::{BoxError, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
@@ -54,17 +52,14 @@ use crate::http1::Response;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 
-/// The connections for fenced requests.
-type FencedConnections = Either<Arc<Http1Pool>, Arc<Http2Pool>>;
+/// The connections of one kind.
+type Connections = Either<Arc<Http1Pool>, Arc<Http2Pool>>;
 
-/// The connection or the pool for one request.
+/// The pool for one request, and over HTTP/2 the connection that it has to itself.
 #[must_use = "it may hold a connection"]
 pub(crate) enum Reserved {
     Http1(Arc<Http1Pool>),
-    /// A connection that a fenced request has to itself, and where it goes afterwards.
     Http2(Http2Connection, Arc<Http2Pool>),
-    /// A request that is not fenced shares a connection.
-    SharedHttp2(Arc<SharedConnections>),
 }
 
 /// The upstream, and the two ways to reach it.
@@ -78,27 +73,32 @@ pub(crate) struct Upstream {
     /// Without a guard.
     connecting: Connecting,
     /// For requests with a permit: of the incarnation beside it. All workers have the same ones.
-    fenced: PerWorker<(u64, FencedConnections)>,
+    fenced: PerWorker<(u64, Connections)>,
     /// For requests that are not fenced.
-    plain: Either<Arc<Http1Pool>, Arc<SharedConnections>>,
+    plain: Connections,
 }
 
 impl Connecting {
     /// `incarnation`: of the permits that these connections are for.
-    fn fenced(&self, h2: bool, lease: &Arc<Lease>, incarnation: u64) -> FencedConnections {
+    fn fenced(&self, h2: bool, lease: &Arc<Lease>, incarnation: u64) -> Connections {
         let guard = LeaseGuard {
             lease: Arc::clone(lease),
             incarnation,
             undelivered: self.settings.undelivered.0,
         };
-        let connecting = Self {
-            guard: Some(guard),
+        let guard = Some(guard);
+        let fenced = Self {
+            guard,
             ..self.clone()
         };
+        fenced.connections(h2)
+    }
+
+    fn connections(self, h2: bool) -> Connections {
         if h2 {
-            Either::Right(Http2Pool::new(connecting))
+            Either::Right(Http2Pool::new(self))
         } else {
-            Either::Left(Http1Pool::new(connecting))
+            Either::Left(Http1Pool::new(self))
         }
     }
 }
@@ -127,29 +127,28 @@ impl Upstream {
         );
         let incarnation = lease.incarnation();
         let fenced = connecting.fenced(h2, lease, incarnation);
-        let plain = if h2 {
-            Either::Right(SharedConnections::new(connecting.clone()))
-        } else {
-            Either::Left(Http1Pool::new(connecting.clone()))
-        };
         Ok(Self {
             scheme,
             authority,
             h2,
             lease: Arc::clone(lease),
+            plain: connecting.clone().connections(h2),
             connecting,
             fenced: PerWorker::new(|| (incarnation, fenced.clone())),
-            plain,
         })
     }
 
-    /// Waits until a request with a permit of `incarnation` can be sent.
+    /// Waits until a request can be sent. `incarnation`: of its permit. `None`: it is not fenced.
     ///
     /// # Errors
     ///
     /// Always [`SendError::NotSent`].
-    pub(crate) async fn reserve(&self, incarnation: u64) -> Result<Reserved, SendError> {
-        Ok(match self.fenced(incarnation)? {
+    pub(crate) async fn reserve(&self, incarnation: Option<u64>) -> Result<Reserved, SendError> {
+        let connections = match incarnation {
+            Some(incarnation) => self.fenced(incarnation)?,
+            None => self.plain.clone(),
+        };
+        Ok(match connections {
             Either::Left(pool) => Reserved::Http1(pool),
             Either::Right(pool) => {
                 let connection = match pool.take() {
@@ -161,46 +160,30 @@ impl Upstream {
         })
     }
 
-    /// The same for a request that is not fenced.
-    pub(crate) fn plain(&self) -> Reserved {
-        match &self.plain {
-            Either::Left(pool) => Reserved::Http1(Arc::clone(pool)),
-            Either::Right(shared) => Reserved::SharedHttp2(Arc::clone(shared)),
-        }
-    }
-
     /// Sends a request over what is reserved for it. Resolves with the head of the response, with the
     /// body that follows. Dropping it midway resets the connection of a fenced request.
-    /// `repeatable`: it is not fenced, and sending it twice does no harm.
     pub(crate) fn send(
         &self,
         reserved: Reserved,
         request: UpstreamRequest,
-        repeatable: bool,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
-        // For HTTP/2, with the target byte for byte.
-        let uri = self.h2.then(|| {
-            let uri = Uri::builder()
-                .scheme(self.scheme.clone())
-                .authority(self.authority.clone())
-                .path_and_query(request.head.target.text.clone());
-            uri.build().ok()
-        });
-        let uri = uri.flatten();
         // Boxed, so that the futures around it stay small.
-        let answer = match reserved {
+        match reserved {
             Reserved::Http1(pool) => {
-                let answer = Http1Exchange::new(pool, request, repeatable).response();
-                return answer.map_ok(|one| one.map(Either::Left)).boxed();
+                let answer = Http1Exchange::new(pool, request).response();
+                answer.map_ok(|one| one.map(Either::Left)).boxed()
             }
             Reserved::Http2(connection, pool) => {
-                http2::fenced(connection, pool, uri, request).left_future()
+                // With the target byte for byte.
+                let uri = Uri::builder()
+                    .scheme(self.scheme.clone())
+                    .authority(self.authority.clone())
+                    .path_and_query(request.head.target.text.clone());
+                let uri = uri.build().ok();
+                let answer = http2::exchange(connection, pool, uri, request);
+                answer.map_ok(|one| one.map(Either::Right)).boxed()
             }
-            Reserved::SharedHttp2(shared) => {
-                http2::plain(shared, uri, request, repeatable).right_future()
-            }
-        };
-        answer.map_ok(|one| one.map(Either::Right)).boxed()
+        }
     }
 
     /// Opens a connection and sends nothing.
@@ -211,14 +194,14 @@ impl Upstream {
     pub(crate) async fn reach(&self) -> Result<(), String> {
         match &self.plain {
             Either::Left(pool) => pool.open().await.map(drop),
-            Either::Right(shared) => shared.stream().await.map(drop),
+            Either::Right(pool) => pool.open().await.map(drop),
         }
     }
 
     /// The connections for permits of `incarnation`. After a rejoin, those of the previous
     /// incarnation can carry nothing new, so new ones are made. A permit of the previous
     /// incarnation gets none at all, since the sockets of the new one would let it write.
-    fn fenced(&self, incarnation: u64) -> Result<FencedConnections, SendError> {
+    fn fenced(&self, incarnation: u64) -> Result<Connections, SendError> {
         let own = self.fenced.own();
         match own.0.cmp(&incarnation) {
             Ordering::Equal => return Ok(own.1.clone()),
@@ -243,10 +226,7 @@ impl Upstream {
     /// comes to its end. A request that was judged under these settings may still be sent.
     pub(crate) fn retire(&self) {
         self.fenced.change(|(_, connections)| retire(connections));
-        match &self.plain {
-            Either::Left(pool) => pool.retire(),
-            Either::Right(shared) => shared.retire(),
-        }
+        retire(&self.plain);
     }
 
     /// The Host that the upstream sees, given the client's.
@@ -260,7 +240,7 @@ impl Upstream {
     }
 }
 
-fn retire(connections: &FencedConnections) {
+fn retire(connections: &Connections) {
     match connections {
         Either::Left(pool) => pool.retire(),
         Either::Right(pool) => pool.retire(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
+use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::socket::UpstreamSocket;
@@ -92,10 +93,10 @@ async fn several_probes_go_out_before_the_user_timeout() {
 async fn a_permit_of_an_earlier_incarnation_gets_no_connection_of_a_later_one() {
     let lease = lease();
     let upstream = upstream(UpstreamUrl::Http("127.0.0.1:1".to_owned()), &lease);
-    assert!(upstream.reserve(0).await.is_ok());
+    assert!(upstream.reserve(Some(0)).await.is_ok());
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
-    assert!(upstream.reserve(1).await.is_ok());
-    assert!(upstream.reserve(0).await.is_err());
+    assert!(upstream.reserve(Some(1)).await.is_ok());
+    assert!(upstream.reserve(Some(0)).await.is_err());
 }
 
 #[tokio::test]
@@ -106,9 +107,9 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     let address = listener.local_addr().expect("its address").to_string();
     let lease = lease();
     let upstream = upstream(UpstreamUrl::Http(address), &lease);
-    let reserved = upstream.reserve(0).await.expect("a client");
+    let reserved = upstream.reserve(Some(0)).await.expect("a client");
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
-    let sent = tokio::spawn(upstream.send(reserved, request(), false));
+    let sent = tokio::spawn(upstream.send(reserved, request()));
     let (mut socket, _) = listener.accept().await.expect("a connection");
     let mut read = Vec::new();
     let _ = socket.read_to_end(&mut read).await;
@@ -136,19 +137,26 @@ async fn a_write_that_the_lease_refuses_leaves_something_unsent() {
     assert_eq!(socket.lock().written, 3);
 }
 
-fn send(upstream: &Upstream) -> tokio::task::JoinHandle<StatusCode> {
-    let sent = upstream.send(upstream.plain(), request(), false);
-    tokio::spawn(async { sent.await.expect("a response").status() })
+fn send(upstream: &Arc<Upstream>) -> tokio::task::JoinHandle<StatusCode> {
+    let upstream = Arc::clone(upstream);
+    tokio::spawn(async move {
+        let reserved = upstream.reserve(None).await.expect("a connection");
+        let sent = upstream.send(reserved, request()).await;
+        let response = sent.expect("a response");
+        let status = response.status();
+        response.body.collect().await.expect("whole");
+        status
+    })
 }
 
-/// The upstream's name may have another address by now. What is open on the connection goes on.
+/// The upstream's name may have another address by now. What is open on a connection goes on.
 #[tokio::test]
 async fn an_old_http_2_connection_takes_no_new_request() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
-    let upstream = upstream(UpstreamUrl::H2c(address), &lease());
+    let upstream = Arc::new(upstream(UpstreamUrl::H2c(address), &lease()));
     let (tx, mut arrived) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         for connection in 0.. {
@@ -162,27 +170,31 @@ async fn an_old_http_2_connection_takes_no_new_request() {
             });
         }
     });
-    let mut sent = Vec::new();
-    let mut responds = Vec::new();
-    for _ in 0..2 {
-        sent.push(send(&upstream));
-        responds.push(arrived.recv().await.expect("a request"));
-    }
+    let mut begun = async || {
+        let sent = send(&upstream);
+        let (connection, respond) = arrived.recv().await.expect("a request");
+        (connection, respond, sent)
+    };
+    let finished = async |(connection, mut respond, sent): Begun| {
+        let responded = respond.send_response(Response::new(()), true);
+        responded.expect("an open stream");
+        assert_eq!(sent.await.expect("no panic"), StatusCode::OK);
+        connection
+    };
+    let (idle, open) = (begun().await, begun().await);
+    assert_eq!(finished(idle).await, 0);
+    assert_eq!(finished(begun().await).await, 0);
     tokio::time::pause();
     // Timers count whole milliseconds.
     tokio::time::advance(connect::MAX_AGE + Duration::from_millis(2)).await;
     tokio::time::resume();
-    // The connection's task runs in between.
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
-    sent.push(send(&upstream));
-    responds.push(arrived.recv().await.expect("a request"));
-    let connections: Vec<i32> = responds.iter().map(|(connection, _)| *connection).collect();
-    assert_eq!(connections, [0, 0, 1]);
-    for ((_, mut respond), sent) in responds.into_iter().zip(sent) {
-        let responded = respond.send_response(Response::new(()), true);
-        responded.expect("an open stream");
-        assert_eq!(sent.await.expect("no panic"), StatusCode::OK);
-    }
+    assert_eq!(finished(begun().await).await, 2);
+    assert_eq!(finished(open).await, 1);
 }
+
+/// The connection that has a request, the answer to it, and its client.
+type Begun = (
+    i32,
+    h2::server::SendResponse<bytes::Bytes>,
+    tokio::task::JoinHandle<StatusCode>,
+);

@@ -109,7 +109,7 @@ async fn follow(
         // before the deadline is polled, so its upload needs no timer and wakes no other task. The
         // future is dropped before the permit ends.
         biased;
-        answered = upstream.send(reserved, exchange.request, false) => answered.map_err(|error| {
+        answered = upstream.send(reserved, exchange.request) => answered.map_err(|error| {
             let without_effect = matches!(error, SendError::NotSent(_));
             let refusal = match error {
                 SendError::Body(error) => Refusal::Broken(error.to_string()),
@@ -150,7 +150,7 @@ async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refus
     let reserved = tokio::select! {
         // Biased: mostly a connection is there, and nothing else need be waited for.
         biased;
-        reserved = upstream.reserve(permit.incarnation()) => reserved?,
+        reserved = upstream.reserve(Some(permit.incarnation())) => reserved?,
         () = permit.superseded().cancelled() => return Err(superseded(permit)),
         () = permit.cutoff.cancelled() => return Err(cut_off()),
     };

@@ -1,15 +1,12 @@
 //! The client's bytes: heads, and the bodies that the handler asks for.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
-use tokio::time::timeout;
 
 use super::output::Output;
 use crate::body::{BoxError, Feed, Received, Wish, streamed};
@@ -27,8 +24,6 @@ const HEAD_CHUNK: usize = 4 << 10;
 const BODY_CHUNK: usize = 32 << 10;
 /// With less room the buffer grows before a read.
 const MIN_ROOM: usize = 1 << 10;
-/// The reads that an unwanted body may take so that its connection can be kept.
-const MAX_DRAIN_READS: usize = 2;
 
 /// The reason why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +98,7 @@ impl Input {
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
         };
-        self.content = ContentReader::of_request(framing);
+        self.content = ContentReader::new(framing, ContentReader::NONE);
         self.expects = expects;
         if !expects
             && length.is_some_and(|length| self.buf.len() as u64 >= length)
@@ -169,49 +164,16 @@ impl Input {
     }
 
     /// The answer begins: no `100 Continue` is sent any more. If nobody reads the rest of the body,
-    /// it is discarded as far as it has come. If that is not all, nothing more is read.
-    pub(super) fn begin_answer(&mut self, io: &mut ClientIo) {
+    /// it is discarded as far as it has been read. If that is not all, nothing more is read.
+    pub(super) fn begin_answer(&mut self) {
         self.expects = false;
         if !matches!(&self.reading, Reading::Body(feed) if feed.is_dropped()) {
             return;
         }
         self.reading = Reading::Nothing;
-        for _ in 0..MAX_DRAIN_READS {
-            while let Some(taken) = self.take().transpose() {
-                if taken.is_err() {
-                    return;
-                }
-            }
-            if self.content.is_end() {
-                self.reading = Reading::Head;
-                return;
-            }
-            // Nothing waits for what is still to come.
-            let mut cx = Context::from_waker(Waker::noop());
-            if !matches!(self.poll_read(io, &mut cx), Poll::Ready(Ok(true))) {
-                return;
-            }
-        }
-    }
-
-    /// Goes on with an upload behind its answer, until it is whole, nobody wants more of it, or
-    /// nothing has moved for so long.
-    pub(super) async fn finish_upload(
-        &mut self,
-        io: &mut ClientIo,
-        output: &mut Output,
-        pause: Duration,
-    ) {
-        loop {
-            let step = poll_fn(|cx| match &self.reading {
-                Reading::Body(feed) if feed.wish(cx) != Wish::Dropped => {
-                    self.poll_feed(io, output, cx).map(|_| true)
-                }
-                _ => Poll::Ready(false),
-            });
-            if timeout(pause, step).await != Ok(true) {
-                return;
-            }
+        while let Ok(Some(_)) = self.take() {}
+        if self.content.is_end() {
+            self.reading = Reading::Head;
         }
     }
 

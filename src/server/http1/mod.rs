@@ -210,7 +210,7 @@ impl Http1Connection<'_> {
 
     /// An answer that does not wait for the whole request is the connection's last one.
     async fn answer(&mut self, response: Response<ClientBody>, asked: Asked) -> AfterAnswer {
-        self.input.begin_answer(&mut self.io);
+        self.input.begin_answer();
         let leaves = self.site.state.is(Signal::Announced);
         let last = leaves || !asked.keeps || !self.input.is_whole();
         let last = self.output.begin(response, asked, last);
@@ -245,11 +245,7 @@ impl Http1Connection<'_> {
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
-    /// A body that the upstream goes on taking behind its answer comes first.
     async fn close(&mut self) {
-        let pause = self.site.shared.limits.idle_timeout.0;
-        let (input, output) = (&mut self.input, &mut self.output);
-        input.finish_upload(&mut self.io, output, pause).await;
         let unread = !self.input.is_whole() || !self.input.buf.is_empty();
         if self.io.shutdown().await.is_ok() && unread {
             let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::MutexGuard;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,9 +15,9 @@ use crate::upstream::connect::{Connecting, UpstreamIo, notify_close};
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::{SocketState, UpstreamSocket};
 
-/// How much is read at once: at first, and at most.
-const FIRST_READ: usize = 8 << 10;
-const MAX_READ: usize = 64 << 10;
+/// How much is read at once: at most, and at least.
+const MAX_READ: usize = 16 << 10;
+const MIN_READ: usize = 4 << 10;
 
 /// How often a new connection is looked at whose TLS record has not come whole, and the pause.
 const PART_LOOKS: u32 = 100;
@@ -36,10 +36,8 @@ pub(super) enum IdleLook {
     Ended,
 }
 
-/// Bytes without a request.
+/// Bytes without a request, behind an answer or before any request.
 pub(super) const EXTRA: MessageError = MessageError::Malformed("bytes that answer no request");
-/// The other side speaks first.
-const GREETING: MessageError = MessageError::Malformed("bytes before any request");
 
 /// Notes why a connection is given up.
 pub(super) fn given_up(fault: MessageError) -> String {
@@ -54,8 +52,6 @@ pub(crate) struct Http1UpstreamConnection {
     socket: UpstreamSocket,
     /// Bytes that were read and not yet taken.
     pub buf: BytesMut,
-    /// How much is read at once: more after a read that used all room.
-    room: usize,
 }
 
 impl Http1UpstreamConnection {
@@ -64,15 +60,6 @@ impl Http1UpstreamConnection {
             io,
             socket,
             buf: BytesMut::new(),
-            room: FIRST_READ,
-        }
-    }
-
-    /// Frees the buffer, since the connection may be idle for long.
-    pub(super) fn shrink(&mut self) {
-        if self.room > FIRST_READ {
-            self.room = FIRST_READ;
-            self.buf = BytesMut::new();
         }
     }
 
@@ -107,16 +94,10 @@ impl Http1UpstreamConnection {
 
     /// Reads what has come; 0: the upstream has ended its side.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.buf.capacity() - self.buf.len() < FIRST_READ / 2 {
-            self.buf.reserve(self.room);
+        if self.buf.capacity() - self.buf.len() < MIN_READ {
+            self.buf.reserve(MAX_READ);
         }
-        let before = self.buf.capacity() - self.buf.len();
-        let read = std::pin::pin!(self.io.read_buf(&mut self.buf));
-        let count = ready!(read.poll(cx))?;
-        if count >= before && self.room < MAX_READ {
-            self.room *= 2;
-        }
-        Poll::Ready(Ok(count))
+        std::pin::pin!(self.io.read_buf(&mut self.buf)).poll(cx)
     }
 }
 
@@ -139,7 +120,7 @@ impl PooledConnection for Http1UpstreamConnection {
                 IdleLook::Quiet => return Ok(connection),
                 // The rest of a ticket is on its way.
                 IdleLook::Part if pauses.next().is_some() => tokio::time::sleep(PART_PAUSE).await,
-                IdleLook::Bytes | IdleLook::Part => return Err(given_up(GREETING)),
+                IdleLook::Bytes | IdleLook::Part => return Err(given_up(EXTRA)),
                 IdleLook::Ended => return Err("it has closed the connection".to_owned()),
             }
         }

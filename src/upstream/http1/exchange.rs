@@ -43,8 +43,6 @@ pub(crate) struct Http1Exchange {
     connection: Option<Http1UpstreamConnection>,
     request: Outgoing,
     pool: Arc<Http1Pool>,
-    /// Sending it twice does no harm, and nothing has come over the connection.
-    repeatable: bool,
     reader: ResponseReader,
     /// How many bytes the kernel had taken before.
     before: u64,
@@ -72,11 +70,7 @@ enum BodyState {
 pub(crate) type Http1Body = Box<Http1Exchange>;
 
 impl Http1Exchange {
-    pub(crate) fn new(
-        pool: Arc<Http1Pool>,
-        request: UpstreamRequest,
-        repeatable: bool,
-    ) -> Box<Self> {
+    pub(crate) fn new(pool: Arc<Http1Pool>, request: UpstreamRequest) -> Box<Self> {
         let asked = ResponseExpectation {
             head: request.head.method == Method::HEAD,
             upgrade: request.head.fields.contains(UPGRADE),
@@ -86,7 +80,6 @@ impl Http1Exchange {
             connection: None,
             request: Outgoing::new(request),
             pool,
-            repeatable,
             reader: ResponseReader::new(asked, limits),
             before: 0,
             keeps: false,
@@ -100,23 +93,16 @@ impl Http1Exchange {
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        let mut failed: fn(String) -> SendError = SendError::NotSent;
         if let Some(idle) = self.pool.take() {
-            let repeats = self.repeatable && self.request.keep();
             match self.head_over(idle).await {
                 Ok(head) => return Ok(Response { head, body: self }),
                 // The upstream has closed it while it was idle.
                 Err(SendError::NotSent(_)) if !self.request.begun => {}
-                // It probably has, and the request is safe (RFC 9110, 9.2.2).
-                Err(SendError::Broken(_)) if repeats && self.repeatable => {
-                    failed = SendError::Broken;
-                }
                 Err(error) => return Err(error),
             }
             tracing::debug!("a request goes over another connection");
-            self.request.rewind();
         }
-        let connection = self.pool.open().await.map_err(failed)?;
+        let connection = self.pool.open().await.map_err(SendError::NotSent)?;
         let head = self.head_over(connection).await?;
         Ok(Response { head, body: self })
     }
@@ -163,10 +149,7 @@ impl Http1Exchange {
             }
             let why = match ready!(self.poll_fill(cx)) {
                 Ok(0) => "the upstream closed the connection before its answer".to_owned(),
-                Ok(_) => {
-                    self.repeatable = false;
-                    continue;
-                }
+                Ok(_) => continue,
                 Err(error) => chain(&error),
             };
             return Poll::Ready(Err(self.broke(why)));
@@ -320,12 +303,11 @@ impl Http1Exchange {
             return Poll::Ready(true);
         };
         let taken = ready!(connection.socket().taken());
-        if taken && let Some(mut connection) = self.connection.take() {
+        if taken && let Some(connection) = self.connection.take() {
             // One whose request is not whole is dropped in the middle of it.
             if self.request.state == SendState::Whole {
                 connection.socket().busy = false;
                 if self.keeps {
-                    connection.shrink();
                     self.pool.put(connection);
                 }
             }

@@ -67,20 +67,6 @@ impl Outgoing {
         }
     }
 
-    /// Keeps the request so that it can be sent again. False if it has content to come.
-    pub(super) fn keep(&mut self) -> bool {
-        if self.body_ended {
-            self.queue.keep();
-        }
-        self.body_ended
-    }
-
-    /// Begins again with a request that was kept, or of which nothing was written.
-    pub(super) fn rewind(&mut self) {
-        self.queue.rewind();
-        (self.state, self.begun) = (SendState::UnderWay, false);
-    }
-
     /// Sends nothing more of it.
     pub(super) fn stop(&mut self) {
         if self.state == SendState::UnderWay {

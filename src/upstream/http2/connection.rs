@@ -1,4 +1,4 @@
-//! One HTTP/2 connection to the upstream. No task of its own drives it: whoever has it polls it.
+//! One HTTP/2 connection to the upstream. No task of its own drives it: the exchange polls it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,10 +12,6 @@ use crate::upstream::connect::{Connecting, UpstreamIo, chain};
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::{SocketState, UpstreamSocket};
 
-/// The most streams of one connection, where the upstream allows more. RFC 9113, 6.5.2, asks
-/// servers to allow no fewer.
-pub(super) const MAX_STREAMS: usize = 100;
-
 /// The size from which trailers break the exchange. h2 does not report that they reach
 /// its own limit, which is four times this one at least: it silently drops the field that does, and
 /// all behind it, with them perhaps a second `grpc-status`. So only a single field as long as the
@@ -23,10 +19,7 @@ pub(super) const MAX_STREAMS: usize = 100;
 pub(super) const TRAILER_LIST: usize = 64 << 10;
 
 /// The most bytes held of one response that its client does not read.
-const STREAM_WINDOW: u32 = 192 << 10;
-/// As much for each stream, so that clients that do not read delay no other response.
-#[expect(clippy::cast_possible_truncation, reason = "it is 100")]
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+const WINDOW: u32 = 192 << 10;
 /// The most bytes held of one body that the upstream does not take, besides the current piece.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -68,8 +61,8 @@ impl PooledConnection for Http2Connection {
             let built = h2::client::Builder::new()
                 // None before its SETTINGS have come: they may allow fewer than the default.
                 .initial_max_send_streams(0)
-                .initial_window_size(STREAM_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
+                .initial_window_size(WINDOW)
+                .initial_connection_window_size(WINDOW)
                 .max_frame_size(16 << 10)
                 .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
                 .max_send_buffer_size(SEND_BUFFER)

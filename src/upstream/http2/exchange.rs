@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::request::Parts;
 use http::{HeaderMap, Request, Uri};
@@ -14,7 +13,6 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
-use super::shared::{SharedConnections, SharedStream};
 use crate::body::{BoxError, RequestBody, UploadError, UpstreamRequest};
 use crate::http1::names::CONTENT_LENGTH;
 use crate::http1::{Fields, Response, ResponseHead};
@@ -26,9 +24,9 @@ type Upload = Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>;
 
 type Answer = Result<Response<Http2Body>, SendError>;
 
-/// Sends a fenced request over a connection of its own, and waits for the response's head. Dropped
-/// midway, it resets the connection.
-pub(crate) async fn fenced(
+/// Sends a request over a connection of its own, and waits for the response's head. Dropped midway,
+/// it closes the connection, by a reset if the request is fenced.
+pub(crate) async fn exchange(
     mut connection: Http2Connection,
     pool: Arc<Http2Pool>,
     uri: Option<Uri>,
@@ -39,42 +37,7 @@ pub(crate) async fn fenced(
     if !connection.is_fit() {
         connection = pool.open().await.map_err(SendError::NotSent)?;
     }
-    connection.socket().busy = true;
-    let sender = connection.sender.clone();
-    let sender = sender.ok_or_else(|| SendError::NotSent("the connection has ended".to_owned()))?;
-    let exchange = Http2Body {
-        own: Some((connection, pool)),
-        ..Http2Body::default()
-    };
-    exchange.send(sender, head, Some(body)).await
-}
-
-/// Sends a request that is not fenced, and waits for the response's head. Dropped midway, it resets
-/// the stream. `repeatable`: sending it twice does no harm.
-///
-/// An upstream may end a shared connection while a request is on its way. If it has not processed
-/// the request, it gets it once more (RFC 9113, 8.7).
-pub(crate) async fn plain(
-    connections: Arc<SharedConnections>,
-    uri: Option<Uri>,
-    request: UpstreamRequest,
-    repeatable: bool,
-) -> Answer {
-    let (mut head, body) = outgoing(request, uri)?;
-    let mut again = (repeatable && body.is_end_stream()).then(|| head.clone());
-    let mut body = Some(body);
-    loop {
-        let (stream, sender) = connections.stream().await.map_err(SendError::NotSent)?;
-        let exchange = Http2Body {
-            shared: Some(stream),
-            ..Http2Body::default()
-        };
-        let answered = exchange.send(sender, head, body.take()).await;
-        match (answered, again.take()) {
-            (Err(SendError::NotSent(_)), Some(same)) => head = same,
-            (answered, _) => return answered,
-        }
-    }
+    Http2Body::new(connection, pool).send(head, body).await
 }
 
 /// A request as h2 takes it, and its body.
@@ -107,12 +70,10 @@ fn unprocessed(error: &h2::Error) -> bool {
 /// The response is whole only with the end of the stream (RFC 9113, 8.1): a reset before that breaks
 /// it, whatever its reason. One behind it changes nothing. Its length is in the head, if the
 /// upstream has announced one.
-#[derive(Default)]
 pub(crate) struct Http2Body {
-    /// The connection of a fenced request, and where it goes when it is released.
-    own: Option<(Http2Connection, Arc<Http2Pool>)>,
-    /// The stream of a request that is not fenced.
-    shared: Option<SharedStream>,
+    /// `None`: it has been given back, or is closed.
+    connection: Option<Http2Connection>,
+    pool: Arc<Http2Pool>,
     /// Sends the request's body.
     upload: Option<Upload>,
     /// The upload has ended, and h2 has not got all of the body.
@@ -125,21 +86,30 @@ pub(crate) struct Http2Body {
 }
 
 impl Http2Body {
-    /// Sends a request, and waits for the response's head. `body`: `None` if it is empty.
-    async fn send(
-        mut self,
-        mut sender: SendRequest<Bytes>,
-        head: Parts,
-        body: Option<RequestBody>,
-    ) -> Answer {
-        let ended = body.as_ref().is_none_or(Body::is_end_stream);
+    fn new(connection: Http2Connection, pool: Arc<Http2Pool>) -> Self {
+        connection.socket().busy = true;
+        Self {
+            connection: Some(connection),
+            pool,
+            upload: None,
+            cut: false,
+            unwritten: Arc::default(),
+            stream: None,
+        }
+    }
+
+    /// Sends a request, and waits for the response's head.
+    async fn send(mut self, head: Parts, body: RequestBody) -> Answer {
+        let ended = body.is_end_stream();
         let before = self.written();
+        let sender = self.connection.as_mut().and_then(|it| it.sender.as_mut());
+        let sender = sender.ok_or_else(|| SendError::NotSent("the connection has ended".into()))?;
         let sent = sender.send_request(Request::from_parts(head, ()), ended);
-        // It may keep the connection open.
-        drop(sender);
         let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
         // The drop of an empty body reports that the whole request was handed over.
-        if let Some(body) = body.filter(|_| !ended) {
+        if ended {
+            drop(body);
+        } else {
             let unwritten = Arc::clone(&self.unwritten);
             self.upload = Some(Box::pin(pour(body, stream, unwritten)));
         }
@@ -148,12 +118,8 @@ impl Http2Body {
                 return Poll::Ready(Err(SendError::Body(error)));
             }
             let response = ready!(Pin::new(&mut response).poll(cx));
-            if let Some(stream) = &mut self.shared {
-                stream.answered = true;
-            }
             Poll::Ready(response.map_err(|error| {
-                let unwritten = before.is_some() && before == self.written();
-                if unwritten || unprocessed(&error) {
+                if before == self.written() || unprocessed(&error) {
                     SendError::NotSent(chain(&error))
                 } else {
                     SendError::Broken(chain(&error))
@@ -171,16 +137,16 @@ impl Http2Body {
             head: ResponseHead {
                 status: head.status,
                 version: head.version,
-                reason: None,
                 fields,
             },
             body: self,
         })
     }
 
-    /// How many bytes have gone over an own connection, requests and others.
+    /// How many bytes have gone over the connection, requests and others.
     fn written(&self) -> Option<u64> {
-        self.own.as_ref().map(|(own, _)| own.socket().written)
+        let connection = self.connection.as_ref();
+        connection.map(|connection| connection.socket().written)
     }
 
     /// Whether a part of the request is still to be sent.
@@ -196,7 +162,7 @@ impl Http2Body {
         }
     }
 
-    /// Sends more of the request, and drives an own connection.
+    /// Sends more of the request, and drives the connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), UploadError> {
         if let Some(upload) = &mut self.upload
             && let Poll::Ready(whole) = upload.as_mut().poll(cx)
@@ -205,19 +171,39 @@ impl Http2Body {
             self.upload = None;
             whole?;
         }
-        if let Some((own, _)) = &mut self.own {
+        if let Some(connection) = &mut self.connection {
             // Its end shows in the stream.
-            let _ = own.poll(cx);
+            let _ = connection.poll(cx);
         }
         Ok(())
     }
 
-    /// See [`taken`](crate::upstream::taken). From the first call on, nothing polls an own
-    /// connection any more. So a part of the request that is in h2 then is never sent.
+    /// The next frame of the response. `None`: it is whole.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BoxError>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(Ok(None));
+        };
+        if let Some(data) = ready!(stream.poll_data(cx)).transpose()? {
+            // The upstream may send as much again. It fails only on a closed stream.
+            let _ = stream.flow_control().release_capacity(data.len());
+            return Poll::Ready(Ok(Some(Frame::data(data))));
+        }
+        // All of the data has come. The trailers have, or there are none.
+        match ready!(stream.poll_trailers(cx))? {
+            Some(trailers) if list_size(&trailers) >= TRAILER_LIST => {
+                Poll::Ready(Err("the trailers are too long".into()))
+            }
+            trailers => Poll::Ready(Ok(trailers.map(Frame::trailers))),
+        }
+    }
+
+    /// See [`taken`](crate::upstream::taken). Then the connection is given back, or closed. From the
+    /// first call on, nothing polls it any more. So a part of the request that is in h2 then is never
+    /// sent.
     pub(crate) fn taken(&mut self) -> Poll<bool> {
         // h2 would not close an idle connection in order while there is one.
         self.stream = None;
-        let Some((connection, _)) = &self.own else {
+        let Some(connection) = &self.connection else {
             return Poll::Ready(true);
         };
         if self.upload.is_some()
@@ -228,13 +214,13 @@ impl Http2Body {
             self.cut = true;
         }
         let taken = ready!(connection.socket().taken());
-        // Dropped here, it is reset: it has been cut, or has failed.
-        if let Some((connection, pool)) = self.own.take()
-            && taken
+        // One that has been cut is dropped in the middle of its request.
+        if taken
+            && let Some(connection) = self.connection.take()
             && !self.cut
         {
             connection.socket().busy = false;
-            pool.put(connection);
+            self.pool.put(connection);
         }
         Poll::Ready(taken)
     }
@@ -283,8 +269,6 @@ async fn pour(
         let Some(Ok(mut data)) = data else { continue };
         // Piece by piece, as the windows allow, so that h2 queues nothing that it could not send.
         while !data.is_empty() {
-            // Only once there is something to send: a reservation is taken from the connection's
-            // window, which other streams may share.
             stream.reserve_capacity(data.len().min(PIECE));
             while stream.capacity() == 0 {
                 let Some(Ok(_)) = poll_fn(|cx| stream.poll_capacity(cx)).await else {
@@ -320,27 +304,12 @@ impl Body for Http2Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         this.poll(cx)?;
-        let Some(stream) = &mut this.stream else {
-            return Poll::Ready(None);
-        };
-        match ready!(stream.poll_data(cx)) {
-            Some(Ok(data)) => {
-                // The upstream may send as much again. It fails only on a closed stream.
-                let _ = stream.flow_control().release_capacity(data.len());
-                return Poll::Ready(Some(Ok(Frame::data(data))));
-            }
-            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-            // All of the data has come. The trailers have, or there are none.
-            None => {}
+        let frame = ready!(this.poll_next(cx))?;
+        if this.is_end_stream() {
+            // Mostly it is known at once, and the last frame comes after that.
+            let _ = this.taken();
         }
-        match ready!(stream.poll_trailers(cx)) {
-            Ok(Some(trailers)) if list_size(&trailers) >= TRAILER_LIST => {
-                Poll::Ready(Some(Err("the trailers are too long".into())))
-            }
-            Ok(Some(trailers)) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
-            Ok(None) => Poll::Ready(None),
-            Err(error) => Poll::Ready(Some(Err(error.into()))),
-        }
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {

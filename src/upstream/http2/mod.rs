@@ -1,23 +1,17 @@
-//! HTTP/2 to the upstream. Any request has a [stream](exchange), of which it has the response.
-//!
-//! A fenced request has its [connection](connection) to itself, from before its permit begins until
-//! the exchange has ended. Its own task polls the connection. So giving it up is a reset that hurts
-//! no other request, and nothing of it waits in h2's queue for another task to send it. Idle
-//! connections are pooled, as over HTTP/1.
-//!
-//! Other requests [share](shared) connections, each of which is driven by a task.
+//! HTTP/2 to the upstream. A request has its [connection](connection) to itself until its
+//! [exchange](exchange) has ended; a fenced one from before its permit begins. Its own task polls
+//! the connection. So giving it up hurts no other request, and nothing of it waits in h2's queue for
+//! another task to send it. Idle connections are pooled, as over HTTP/1.
 
 mod connection;
 mod exchange;
-mod shared;
 #[cfg(test)]
 mod tests;
 
 use super::pool::Pool;
 
 pub(crate) use self::connection::Http2Connection;
-pub(crate) use self::exchange::{Http2Body, fenced, plain};
-pub(super) use self::shared::SharedConnections;
+pub(crate) use self::exchange::{Http2Body, exchange};
 
-/// Connections for one fenced request at a time.
+/// Connections of one kind over HTTP/2.
 pub(crate) type Http2Pool = Pool<Http2Connection>;

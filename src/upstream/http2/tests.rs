@@ -50,7 +50,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         };
         let own = connection.expect("opened");
         let uri = Some("http://x/".parse().expect("a target"));
-        let mut sent = Box::pin(fenced(own, Arc::clone(&pool), uri, request));
+        let mut sent = Box::pin(exchange(own, Arc::clone(&pool), uri, request));
         let hello = async {
             let mut seen = Vec::new();
             while !seen.ends_with(b"hello") {

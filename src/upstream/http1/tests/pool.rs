@@ -117,7 +117,7 @@ fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
             read_request(&mut far).await;
             far.write_all(OK).await.expect("written");
         };
-        let pending = Box::new(Http1Exchange::new(pool, get(), false));
+        let pending = Box::new(Http1Exchange::new(pool, get()));
         let both = async { tokio::join!(pending.response(), served) };
         let (answer, ()) = tokio::time::timeout(LONG, both).await.expect("in time");
         assert_eq!(whole(answer.expect("a head")).await, Some(b"ok".to_vec()));

@@ -48,7 +48,7 @@ fn put(upload: RequestBody) -> UpstreamRequest {
 
 /// Reads a chunked body to its end, and not beyond.
 async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMap>) {
-    let mut reader = ContentReader::of_request(Framing::Chunked);
+    let mut reader = ContentReader::new(Framing::Chunked, ContentReader::NONE);
     let (mut buf, mut content) = (BytesMut::new(), Vec::new());
     while !reader.is_end() {
         buf.extend_from_slice(&[socket.read_u8().await.expect("more")]);
@@ -200,7 +200,7 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
         let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
         assert_eq!(socket.try_write(answer).expect("room"), answer.len());
     };
-    let pending = Box::new(Http1Exchange::new(Arc::clone(&bench.pool), asked, false));
+    let pending = Box::new(Http1Exchange::new(Arc::clone(&bench.pool), asked));
     // In a task of its own: another one's timer would have it look again.
     let sent = tokio::spawn(pending.response());
     let (response, ()) = tokio::join!(tokio::time::timeout(LONG, sent), served);

@@ -85,32 +85,3 @@ async fn a_stream_beyond_a_limit_that_fell_is_never_opened() {
         assert_ne!(frame.kind, HEADERS);
     }
 }
-
-/// The client has its answer whole, and goes on sending: the upstream takes it, and ends its answer
-/// behind it.
-#[tokio::test]
-async fn an_upload_goes_on_behind_an_answer_that_the_upstream_has_not_ended() {
-    let (upstream, _config, proxy) = started("body: { buffer: 0 }").await;
-    let upload = put("/orders/7").token(41).header("Content-Length", "8");
-    let mut client = proxy.begin(&upload, b"half").await;
-    let mut peer = upstream.accept_http2(&[]).await;
-    let half = peer.until("the half", |frame| frame.kind == DATA).await;
-    let head = block(&[(":status", b"200"), ("content-length", b"2")]);
-    let head = frame(HEADERS, END_HEADERS, half.stream, &head);
-    peer.send(&head).await.expect("taken");
-    peer.data(half.stream, b"ok", false).await;
-    let answer = soon("the answer", client.answer()).await.expect("whole");
-    assert_eq!((answer.status(), answer.text().as_str()), (200, "ok"));
-
-    client.push(b"more").await;
-    let more = peer.until("the rest", |frame| frame.kind == DATA).await;
-    assert_eq!(more.payload, b"more");
-    if more.flags & END_STREAM == 0 {
-        let end = peer.until("the end", |frame| frame.kind == DATA).await;
-        assert!(end.payload.is_empty() && end.flags & END_STREAM != 0);
-    }
-    peer.data(half.stream, b"", true).await;
-    let newer = proxy.start_request(order(7, 42, "newer"));
-    assert_eq!(peer.serve().await, "newer");
-    forwarded(newer).await;
-}
