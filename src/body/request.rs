@@ -257,14 +257,6 @@ mod tests {
             Self::streamed(incoming, &rules).expect("no limit")
         }
 
-        /// A body that has been read whole.
-        pub(crate) fn buffered(data: Bytes, memory: &Arc<BodyMemory>) -> Self {
-            let mut body = Self::empty();
-            body.buffered = BufferedBody::new(memory.share());
-            body.buffered.push(data).expect("room");
-            body
-        }
-
         /// No body.
         pub(crate) fn empty() -> Self {
             Self::unlimited(Received::Whole(Bytes::new()))

@@ -16,7 +16,7 @@ use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::Metrics;
 use crate::proxy::headers::{self, TOKEN};
-use crate::proxy::{Class, Client, Fenced, Refusal, RoutingTable, Subject, classify, json_members};
+use crate::proxy::{Class, Client, Fenced, Refusal, RoutingTable, Subject, classify};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -155,11 +155,7 @@ fn subject(
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Result<Option<Subject>, Refusal> {
-    let json = match body {
-        Some(body) if fenced.route.template()?.uses_json() => json_members(body, &fenced.route)?,
-        _ => Vec::new(),
-    };
-    Ok(Some((fenced.key(head, json)?, fenced.token)))
+    Ok(Some((fenced.key(head, body)?, fenced.token)))
 }
 
 fn text(explained: &Explanation) -> String {

@@ -7,14 +7,13 @@ use http::StatusCode;
 use opentelemetry::KeyValue;
 
 use super::context::Context;
-use super::log::AccessRecord;
+use super::log::AnswerRecord;
 use super::refusal::Refusal;
-use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::fencing::Refused;
 use crate::http1::Response;
-use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{DecidedBy, Outcome};
 use crate::proxy::client_body::ClientBody;
 
 /// A request that was answered by the upstream, or a claim that was granted.
@@ -29,50 +28,46 @@ impl Proxy {
     pub(super) fn answer(
         &self,
         context: &Arc<Context>,
-        route: Option<&Arc<Route>>,
-        is_claim: bool,
         done: Result<Forwarded, Refusal>,
     ) -> Response<ClientBody> {
-        let table = context.table();
-        let (metrics, label) = match route {
-            Some(route) => (&*route.metrics, route.settings.label()),
-            None if is_claim => (&*table.claim_metrics, CLAIM),
-            None => (&*table.unmatched_metrics, UNMATCHED),
-        };
+        let metrics = context.metrics();
         let mut refused = None;
         let (mut response, outcome) = match done {
-            Ok(Forwarded {
-                mut response,
-                outcome,
-            }) => {
+            Ok(Forwarded { response, outcome }) => {
                 // An exchange under a permit, or the check of an observed request, counts its
                 // request when it ends.
                 let later = [Outcome::Advanced, Outcome::Current, Outcome::OutcomeUnknown];
                 if let Some(outcome) = outcome.filter(|outcome| !later.contains(outcome)) {
                     metrics.request(outcome);
                 }
-                log_answered(context, label, outcome, &mut response);
                 (response, outcome)
             }
             Err(refusal) => {
                 let refusal = &*refused.insert(refusal);
                 let outcome = refusal.outcome();
                 metrics.request(outcome);
-                self.count_stale(context, metrics, refusal);
+                self.count_stale(context, refusal);
                 let response = context.refuse(refusal);
-                context.note(label, refusal, Some(response.status()));
+                context.note(refusal, Some(response.status()));
                 (response, Some(outcome))
             }
         };
-        trace_answer(context, route, response.status(), outcome, refused.as_ref());
-        // Measures the request until its answer has been taken, and ends its span there.
-        let timer = metrics.duration(context.progress.began);
-        response.body.time(timer, context.trace.clone());
+        let status = response.status();
+        trace_answer(context, status, outcome, refused.as_ref());
+        response.body.record(AnswerRecord {
+            context: Arc::clone(context),
+            _timer: metrics.duration(context.progress.began),
+            logged: refused.is_none() && context.logs_answer(outcome),
+            outcome,
+            status,
+            bytes: 0,
+            whole: false,
+        });
         response
     }
 
     /// Counts a stale token by what has found it, and its resource.
-    fn count_stale(&self, context: &Context, metrics: &RouteMetrics, refusal: &Refusal) {
+    fn count_stale(&self, context: &Context, refusal: &Refusal) {
         let subject = context.subject.get();
         let by = match refusal.refused() {
             Some(Refused::Stale { decided_by, .. }) => *decided_by,
@@ -80,6 +75,7 @@ impl Proxy {
             _ => return,
         };
         if let Some((key, _)) = subject {
+            let metrics = context.metrics();
             metrics.stale(by, refusal.gap(subject).unwrap_or_default());
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
@@ -94,12 +90,21 @@ impl Context {
         self.identify(&mut response.head.fields);
         response
     }
+
+    /// Says if `log.access` names this answer. An unknown outcome has another line, with the reason.
+    fn logs_answer(&self, outcome: Option<Outcome>) -> bool {
+        let wanted = match self.log().access {
+            AccessLog::All => true,
+            AccessLog::Fenced => outcome != Some(Outcome::Unfenced),
+            AccessLog::Off | AccessLog::Refusals => false,
+        };
+        wanted && outcome != Some(Outcome::OutcomeUnknown)
+    }
 }
 
 /// Says in the request's span how it is answered.
 fn trace_answer(
     context: &Context,
-    route: Option<&Arc<Route>>,
     status: StatusCode,
     outcome: Option<Outcome>,
     refused: Option<&Refusal>,
@@ -119,32 +124,9 @@ fn trace_answer(
     ];
     let more = more.into_iter();
     let more = more.filter_map(|(name, value)| Some(KeyValue::new(name, value?)));
-    let route = route.map(|route| route.settings.path.as_str());
+    let route = context
+        .route
+        .as_ref()
+        .map(|route| route.settings.path.as_str());
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
-}
-
-/// Has an answered request logged, if `log.access` names it. An unknown outcome has another line,
-/// with the reason.
-fn log_answered(
-    context: &Arc<Context>,
-    label: &str,
-    outcome: Option<Outcome>,
-    response: &mut Response<ClientBody>,
-) {
-    let wanted = match context.log().access {
-        AccessLog::All => true,
-        AccessLog::Fenced => outcome != Some(Outcome::Unfenced),
-        AccessLog::Off | AccessLog::Refusals => false,
-    };
-    if wanted && outcome != Some(Outcome::OutcomeUnknown) {
-        let status = response.status();
-        response.body.log(AccessRecord {
-            context: Arc::clone(context),
-            label: label.to_owned(),
-            outcome,
-            status,
-            bytes: 0,
-            whole: false,
-        });
-    }
 }

@@ -12,8 +12,8 @@ use super::answer::Forwarded;
 use super::classify::{self, Class};
 use super::client::Client;
 use super::context::{Context, Listed};
+use super::fenced::key_of_body;
 use super::headers::{self, RESOURCE, TARGET};
-use super::limits::InFlightPermit;
 use super::refusal::{Refusal, Subject, claimed};
 use super::setup::Proxy;
 use crate::active_requests::Stage;
@@ -43,7 +43,7 @@ impl Proxy {
         if let Some(claim) = context.table().settings.claim() {
             may_claim(claim, &head.fields, &context.client)?;
         }
-        let permit = self.in_flight.take(&context.client)?;
+        let _permit = self.in_flight.take(&context.client)?;
         let ends = context.progress.began + context.table().settings.body.timeout.0;
         let _listed = Listed::new(context, Stage::Body, ends);
         let fields = &head.fields;
@@ -53,7 +53,7 @@ impl Proxy {
         ) {
             (Some(target), None) => {
                 let aimed = aimed(target, &head)?;
-                self.by_target(context, &aimed, body, &permit).await?
+                by_target(context, &aimed, body).await?
             }
             (None, Some(key)) => by_resource(context, key, &head)?,
             _ => {
@@ -78,37 +78,35 @@ impl Proxy {
             outcome: Some(Outcome::Claimed),
         })
     }
+}
 
-    /// The route of the later request gives the key and the token's format.
-    async fn by_target(
-        &self,
-        context: &Context,
-        aimed: &RequestHead,
-        body: Received,
-        permit: &InFlightPermit,
-    ) -> Result<Claim, Refusal> {
-        let fenced = match classify::classify(context.table(), aimed, &context.client).1 {
-            Class::Fenced(fenced) => fenced,
-            Class::Refused(refusal) => return Err(refusal),
-            Class::Pass { .. } | Class::Unlisted | Class::Observed(..) | Class::Claim => {
-                let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
-                return Err(Refusal::ambiguous(why));
-            }
-        };
-        let settings = &fenced.route.settings;
-        let key = if fenced.route.template()?.uses_json() {
-            let rules = context.snapshot.body_rules(settings.body);
-            let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
-            self.key_of_body(&fenced, aimed, upload, permit).await.1?
-        } else {
-            fenced.key(aimed, Vec::new())?
-        };
-        Ok(Claim {
-            needs: settings.token.bounds().needs(fenced.token),
-            subject: (key, fenced.token),
-            wait: settings.barrier.wait.0,
-        })
-    }
+/// The route of the later request gives the key and the token's format.
+async fn by_target(
+    context: &Context,
+    aimed: &RequestHead,
+    body: Received,
+) -> Result<Claim, Refusal> {
+    let fenced = match classify::classify(context.table(), aimed, &context.client).1 {
+        Class::Fenced(fenced) => fenced,
+        Class::Refused(refusal) => return Err(refusal),
+        Class::Pass { .. } | Class::Unlisted | Class::Observed(..) | Class::Claim => {
+            let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
+            return Err(Refusal::ambiguous(why));
+        }
+    };
+    let settings = &fenced.route.settings;
+    let key = if fenced.route.template()?.uses_json() {
+        let rules = context.snapshot.body_rules(settings.body);
+        let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
+        key_of_body(&fenced, aimed, &upload)?
+    } else {
+        fenced.key(aimed, None)?
+    };
+    Ok(Claim {
+        needs: settings.token.bounds().needs(fenced.token),
+        subject: (key, fenced.token),
+        wait: settings.barrier.wait.0,
+    })
 }
 
 /// The request that a claim names. The authority of the claim itself stays: `{host}` is the same

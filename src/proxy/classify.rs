@@ -10,6 +10,7 @@ use http::Method;
 use super::client::Client;
 use super::destination;
 use super::headers;
+use super::jsonkey;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
@@ -236,7 +237,7 @@ fn same_key_elsewhere(
         path,
         ..*fenced
     };
-    if named.key(head, Vec::new())? == fenced.key(head, Vec::new())? {
+    if named.key(head, None)? == fenced.key(head, None)? {
         return Ok(());
     }
     destination::refuse(
@@ -264,14 +265,18 @@ fn is_safe(method: &Method, fields: &Fields) -> bool {
 }
 
 impl Fenced {
-    /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
+    /// Derives the resource key. `body`: the whole of it, if the template may need it.
     pub(crate) fn key(
         &self,
         head: &RequestHead,
-        json: Vec<Option<String>>,
+        body: Option<&[u8]>,
     ) -> Result<ResourceKey, Refusal> {
-        let mut json = json.into_iter();
-        let key = self.route.template()?.render(&self.path, &mut |source| {
+        let refused = |why| Refusal::Ambiguous(format!("The resource key: {why}"));
+        let template = self.route.template()?;
+        let json = body.filter(|_| template.uses_json());
+        let json = json.map(|body| jsonkey::members(body, &template.json_paths()));
+        let mut json = json.transpose().map_err(refused)?.into_iter().flatten();
+        let key = template.render(&self.path, &mut |source| {
             let text = match source {
                 Source::Host => {
                     let text = host(head).ok().and_then(|host| str::from_utf8(host).ok());
@@ -288,12 +293,6 @@ impl Fenced {
             };
             Ok(text.map(str::to_owned))
         });
-        key.map_err(|why| Refusal::Ambiguous(format!("The resource key: {why}")))
+        key.map_err(refused)
     }
-}
-
-/// The members of the body that a route makes its keys of.
-pub(crate) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
-    super::jsonkey::members(body, &route.template()?.json_paths())
-        .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
 }

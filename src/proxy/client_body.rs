@@ -1,7 +1,6 @@
 //! The body of a response on its way to the client.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -9,11 +8,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use crate::body::BoxError;
-use crate::metrics::ResponseTimer;
 use crate::proxy::exchange::reply::{RelayedFrame, Reply};
 use crate::proxy::limits::InFlightPermit;
-use crate::proxy::log::AccessRecord;
-use crate::traces::RequestTrace;
+use crate::proxy::log::AnswerRecord;
 
 /// The body that goes back to the client. It ends cleanly only if the upstream's did.
 pub struct ClientBody {
@@ -23,10 +20,8 @@ pub struct ClientBody {
     length: Option<u64>,
     /// Held until the body has been taken or dropped.
     permit: Option<InFlightPermit>,
-    /// The line about the request, if it gets one. Written when this has been taken or dropped.
-    logged: Option<Box<AccessRecord>>,
-    /// Stops when this has been taken or dropped. With the request's span, if it is traced.
-    timed: Option<(ResponseTimer, Option<Arc<RequestTrace>>)>,
+    /// Ends when this has been taken or dropped.
+    record: Option<Box<AnswerRecord>>,
 }
 
 /// Where the bytes of a body come from.
@@ -55,21 +50,15 @@ impl ClientBody {
             source,
             length,
             permit: None,
-            logged: None,
-            timed: None,
+            record: None,
         }
     }
 
-    /// Has the request logged when this has been taken or dropped.
-    pub(super) fn log(&mut self, mut record: AccessRecord) {
+    /// Keeps the record of the answer until this has been taken or dropped.
+    pub(super) fn record(&mut self, mut record: AnswerRecord) {
         record.whole = self.over;
-        self.logged = Some(Box::new(record));
-    }
-
-    /// Measures and traces the request until this has been taken or dropped.
-    pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<Arc<RequestTrace>>) {
         if !self.over {
-            self.timed = Some((timer, span));
+            self.record = Some(Box::new(record));
         }
     }
 
@@ -114,7 +103,7 @@ impl Body for ClientBody {
         };
         self.over = over;
         // A body that broke off is not whole.
-        if let Some(record) = &mut self.logged
+        if let Some(record) = &mut self.record
             && !matches!(frame, Some(Err(_)))
         {
             let data = frame

@@ -11,15 +11,15 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::{AnswerStyle, Subject};
-use super::routing_table::{RoutingTable, Snapshot};
+use super::routing_table::{Route, RoutingTable, Snapshot};
 use crate::active_requests::{ActiveRequest, InProgress, Place, Progress, Stage};
 use crate::config::{LogSettings, Mode};
 use crate::fencing::Fencing;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
-use crate::metrics::{CLAIM, UNMATCHED};
+use crate::metrics::{CLAIM, RouteMetrics, UNMATCHED};
 use crate::rejections::RequestText;
-use crate::routing::{CheckedPath, ResourceKey, Token};
+use crate::routing::{ResourceKey, Token};
 use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
@@ -40,6 +40,9 @@ pub(crate) struct Context {
     pub client: Arc<Client>,
     /// Its peer is one of `trusted_proxies`, or came over a Unix socket.
     pub by_proxy: bool,
+    /// `None`: no route matches, or it is a claim.
+    pub route: Option<Arc<Route>>,
+    is_claim: bool,
     method: Option<Method>,
     target: Option<Target>,
     request_id: Option<Bytes>,
@@ -66,6 +69,7 @@ impl Context {
         snapshot: Arc<Snapshot>,
         client: Arc<Client>,
         by_proxy: bool,
+        (route, is_claim): (Option<Arc<Route>>, bool),
     ) -> Arc<Self> {
         let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
@@ -91,7 +95,27 @@ impl Context {
             snapshot,
             client,
             by_proxy,
+            route,
+            is_claim,
         })
+    }
+
+    /// The label of its route in log and metrics.
+    pub(super) fn label(&self) -> &str {
+        match &self.route {
+            Some(route) => route.settings.label(),
+            None if self.is_claim => CLAIM,
+            None => UNMATCHED,
+        }
+    }
+
+    /// The series of its route.
+    pub(super) fn metrics(&self) -> &RouteMetrics {
+        match &self.route {
+            Some(route) => &route.metrics,
+            None if self.is_claim => &self.table().claim_metrics,
+            None => &self.table().unmatched_metrics,
+        }
     }
 
     pub(super) fn table(&self) -> &RoutingTable {
@@ -155,7 +179,7 @@ impl InProgress for Context {
     }
 
     fn describe(&self, fencing: &Fencing) -> ActiveRequest {
-        let (table, now) = (self.table(), Instant::now());
+        let now = Instant::now();
         let (key, token) = self.key_and_token();
         let (mut stage, mut ends) = self.progress.now();
         let subject = key.zip(token).filter(|_| stage == Stage::Store);
@@ -163,17 +187,9 @@ impl InProgress for Context {
         if !older.is_empty() {
             stage = Stage::OlderInFlight;
         }
-        let path = self.target.as_ref().map_or("", Target::path);
-        let claims = table
-            .settings
-            .claim()
-            .is_some_and(|claim| claim.path.0 == path);
-        let route = CheckedPath::parse(path).ok();
-        let route = route
-            .and_then(|path| table.find(&path))
-            .map(|route| &route.settings);
-        let fenced = key.is_some() && route.is_some_and(|route| route.mode == Mode::Enforce);
-        if fenced && matches!(stage, Stage::Upstream | Stage::Response) {
+        let mut route = self.route.iter();
+        let enforces = route.any(|route| route.settings.mode == Mode::Enforce);
+        if enforces && key.is_some() && matches!(stage, Stage::Upstream | Stage::Response) {
             let cut = fencing.lease().cuts_in();
             let cut = cut.and_then(|left| now.checked_add(left));
             ends = ends.into_iter().chain(cut).min();
@@ -183,12 +199,7 @@ impl InProgress for Context {
             waits_for: stage,
             older,
             ends_in: ends.and_then(|ends| ends.checked_duration_since(now)),
-            route: match route {
-                _ if claims => CLAIM,
-                Some(route) => route.label(),
-                None => UNMATCHED,
-            }
-            .to_owned(),
+            route: self.label().to_owned(),
             resource: key.cloned(),
             token: token.copied(),
             client: self.client.text.to_string(),
@@ -276,7 +287,13 @@ mod tests {
         );
         let snapshot = Snapshot::of(settings, &Arc::new(lease), &Arc::new(Metrics::new(&[])));
         let client = Arc::new(Client::at(None, 1));
-        Context::of(Some(&request(lines)), snapshot, client, false)
+        Context::of(
+            Some(&request(lines)),
+            snapshot,
+            client,
+            false,
+            (None, false),
+        )
     }
 
     #[tokio::test]

@@ -7,14 +7,14 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::answer::Forwarded;
-use super::classify::{self, Fenced};
+use super::classify::Fenced;
 use super::context::{Context, Listed};
 use super::exchange::{Asked, FenceTerms, fenced};
 use super::headers::is_grpc;
-use super::limits::InFlightPermit;
 use super::operation::Turn;
 use super::refusal::Refusal;
 use super::setup::Proxy;
+use super::upstream_request::names;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
 use crate::config::Reuse;
@@ -39,11 +39,8 @@ impl Proxy {
         let whole = matches!(body, Received::Whole(_));
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
-        let (upload, key, open) = self
-            .upload_and_key(context, &fenced, &head, body, &permit)
-            .await?;
-        let (upload, (idempotency, asked)) =
-            self.names(&fenced, &head, &key, upload, &permit).await?;
+        let (upload, key, open) = self.upload_and_key(context, &fenced, &head, body).await?;
+        let (idempotency, asked) = names(&fenced, &head, &key, &upload)?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
         let needs = settings.token.bounds().needs(token);
@@ -94,7 +91,7 @@ impl Proxy {
         let body = upload.send(Arc::clone(&terms.progress));
         let idempotency = idempotency.as_ref();
         let own = idempotency.map(|(name, key)| (*name, key.as_deref()));
-        let exchange = self.exchange(context, Some(&route), head, body, Some(subject), own);
+        let exchange = self.exchange(context, head, body, Some(subject), own);
         let kept = (Arc::clone(&permit), listed);
         let forwarded = fenced::forward(admitted.permit, exchange, terms, kept, &self.tasks);
 
@@ -112,7 +109,6 @@ impl Proxy {
         fenced: &Fenced,
         head: &RequestHead,
         body: Received,
-        permit: &InFlightPermit,
     ) -> Result<(RequestBody, ResourceKey, bool), Refusal> {
         let (settings, token) = (&fenced.route.settings, fenced.token);
 
@@ -121,7 +117,7 @@ impl Proxy {
         let early = if fenced.route.template()?.uses_json() {
             None
         } else {
-            let key = fenced.key(head, Vec::new())?;
+            let key = fenced.key(head, None)?;
             let _ = context.subject.set((key.clone(), token));
             let trace = context.trace.as_deref();
             let open = self.fencing.unless_known_stale(&key, token, trace)?;
@@ -138,31 +134,24 @@ impl Proxy {
         if let Some((key, open)) = early {
             return Ok((upload, key, open));
         }
-        let (upload, key) = self.key_of_body(fenced, head, upload, permit).await;
-        let key = key?;
+        let key = key_of_body(fenced, head, &upload)?;
         let _ = context.subject.set((key.clone(), token));
         Ok((upload, key, false))
     }
+}
 
-    /// Derives the key of a request whose key is read from its body.
-    pub(super) async fn key_of_body(
-        &self,
-        fenced: &Fenced,
-        head: &RequestHead,
-        upload: RequestBody,
-        permit: &InFlightPermit,
-    ) -> (RequestBody, Result<ResourceKey, Refusal>) {
-        let route = Arc::clone(&fenced.route);
-        let read = move |upload: &RequestBody| match upload.whole() {
-            Some(whole) => classify::json_members(&whole.joined(), &route),
-            None => Err(Refusal::TooLarge(format!(
-                "The resource key of this route is read from the body, which may have {} bytes for \
-                 that (body.buffer).",
-                route.settings.body.buffer.0
-            ))),
-        };
-        let permit = Arc::clone(permit);
-        let (upload, members) = self.long_bodies.work(upload, permit, read).await;
-        (upload, members.and_then(|json| fenced.key(head, json)))
-    }
+/// Derives the key of a request whose key is read from its body.
+pub(super) fn key_of_body(
+    fenced: &Fenced,
+    head: &RequestHead,
+    upload: &RequestBody,
+) -> Result<ResourceKey, Refusal> {
+    let whole = upload.whole().ok_or_else(|| {
+        Refusal::TooLarge(format!(
+            "The resource key of this route is read from the body, which may have {} bytes for \
+             that (body.buffer).",
+            fenced.route.settings.body.buffer.0
+        ))
+    })?;
+    fenced.key(head, Some(&whole.joined()))
 }

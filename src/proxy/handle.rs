@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::setup::Proxy;
 use crate::body::Received;
 use crate::http1::{MessageError, RequestHead, Response};
-use crate::metrics::{Limit, Metrics, Outcome, UNMATCHED};
+use crate::metrics::{Limit, Metrics, Outcome};
 use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -33,29 +33,26 @@ impl Proxy {
         let by_proxy = client.ip.is_none_or(|ip| is_in(trusted, ip));
         let behind = client.behind(trusted, &head.fields);
         let client = behind.map_or_else(|| Arc::clone(client), Arc::new);
-        let context = Context::of(Some(&head), snapshot, client, by_proxy);
-        let client = &context.client;
-        if client.mutual || context.table().settings.asks_clients() {
+        if client.mutual || snapshot.table.settings.asks_clients() {
             headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
         let (route, class) = if self.via.is_in(&head.fields) {
             (None, Class::Refused(Refusal::Loop))
         } else {
-            classify::classify(context.table(), &head, client)
+            classify::classify(&snapshot.table, &head, &client)
         };
-        let is_claim = matches!(class, Class::Claim);
+        let place = (route, matches!(class, Class::Claim));
+        let context = Context::of(Some(&head), snapshot, client, by_proxy, place);
         let done = match class {
             Class::Pass { upgrade } => {
-                let (route, outcome) = (route.as_ref(), Outcome::Unfenced);
-                self.unfenced(&context, route, upgrade, head, body, outcome)
+                self.unfenced(&context, upgrade, head, body, Outcome::Unfenced)
                     .await
             }
             Class::Unlisted => {
-                context.note(UNMATCHED, &Refusal::NoRoute, None);
+                context.note(&Refusal::NoRoute, None);
                 let outcome = Outcome::ObservedNoRoute;
-                self.unfenced(&context, None, true, head, body, outcome)
-                    .await
+                self.unfenced(&context, true, head, body, outcome).await
             }
             Class::Observed(route, judged) => {
                 self.observe(&context, route, judged, head, body).await
@@ -65,7 +62,7 @@ impl Proxy {
             Class::Refused(refusal) => Err(refusal),
         };
         let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
-        let response = self.answer(&context, route.as_ref(), is_claim, done);
+        let response = self.answer(&context, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
@@ -80,8 +77,14 @@ impl Proxy {
         client: &Arc<Client>,
     ) -> Response<ClientBody> {
         count_limit(&self.metrics, error);
-        let context = Context::of(head, self.snapshot(), Arc::clone(client), false);
-        self.answer(&context, None, false, Err(error.into()))
+        let context = Context::of(
+            head,
+            self.snapshot(),
+            Arc::clone(client),
+            false,
+            (None, false),
+        );
+        self.answer(&context, Err(error.into()))
     }
 }
 

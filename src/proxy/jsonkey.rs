@@ -3,14 +3,15 @@
 //! JSON readers differ where RFC 8259 leaves them room: the first or the last of two members of one
 //! name may count (section 4), some match names without regard to case, and numbers may be binary
 //! floats (section 6). A wanted member that two readers may read in two ways is refused; the rest of
-//! the document only has to be JSON. Names are compared as they are read, and nothing is kept of
-//! other members, so that a body costs what reading it costs.
+//! the document only has to be JSON. Nothing is kept of other members.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::routing::fold_case;
 
@@ -20,12 +21,12 @@ use crate::routing::fold_case;
 /// name (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be
 /// `1`, and readers with binary floats take larger ones for their neighbours), `null`, objects and
 /// arrays; wanted members given twice, or in a second spelling, which differs in case, goes on behind
-/// a NUL, or has the path to an inner member in one name (`"a.b"`, as lodash and Laravel read it). Depth is not
-/// a matter of the stack: only wanted paths are descended.
+/// a NUL, or has the path to an inner member in one name (`"a.b"`, as lodash and Laravel read it).
+/// Depth is not a matter of the stack: only wanted paths are descended.
 ///
 /// # Errors
 ///
-/// The body is not JSON, or JSON that readers take in several ways: says which, and where.
+/// The body is not JSON, or JSON that readers take in several ways: says which.
 pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, String> {
     // RFC 8259, 8.1: JSON is UTF-8. A sender must not add a byte order mark, and a reader may refuse
     // it or not.
@@ -36,172 +37,105 @@ pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>,
     if text.starts_with('\u{feff}') {
         return Err("the body begins with a byte order mark; send the JSON without it".to_owned());
     }
-    let mut found = vec![None; wanted.len()];
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let document = Value {
-        wanted,
-        at: &[],
-        found: &mut found,
-    };
-    let read = document.deserialize(&mut reader);
-    let read = read.and_then(|()| reader.end());
-    read.map_err(|error| format!("the body cannot be used for it: {error}"))?;
-    Ok(found)
+    let document = serde_json::from_str(text).map_err(|error| error.to_string());
+    let found = document.and_then(|document| {
+        let found = wanted.iter().map(|path| member(document, path));
+        found.collect()
+    });
+    found.map_err(|why| format!("the body cannot be used for it: {why}"))
 }
 
-/// The value of a member.
-struct Value<'a> {
-    wanted: &'a [&'a [String]],
-    /// The path of this one, which is wanted itself, or with members below it. Empty: the document.
-    at: &'a [String],
-    found: &'a mut [Option<String>],
+/// The member at this path of a document.
+fn member(document: &RawValue, path: &[String]) -> Result<Option<String>, String> {
+    let mut value = document;
+    for depth in 0..path.len() {
+        if !value.get().starts_with('{') {
+            return Ok(None);
+        }
+        let ends = depth + 1..=path.len();
+        let alike: Vec<String> = ends.map(|end| path[depth..end].join(".")).collect();
+        let mut reader = serde_json::Deserializer::from_str(value.get());
+        let found = reader.deserialize_map(Find(&alike));
+        let Some(found) = found.map_err(|error| error.to_string())?? else {
+            return Ok(None);
+        };
+        value = found;
+    }
+    text_of(value, path.last().map_or("", String::as_str)).map(Some)
 }
 
-impl Value<'_> {
-    /// The value is not one that names anything: wrong where it was wanted itself, and otherwise
-    /// without the members wanted.
-    fn refuse<E: Error>(&self, what: &str) -> Result<(), E> {
-        if self.wanted.contains(&self.at) {
-            let name = self.at.last().map_or("the document", String::as_str);
-            let name = name.escape_debug();
-            return Err(E::custom(format!(
-                "`{name}` is {what}; send a string, a whole number of at most 2^53-1, true or false"
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Value<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        reader.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Value<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        for (path, found) in self.wanted.iter().zip(self.found) {
-            if *path == self.at {
-                *found = Some(text.to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
-        self.visit_str(if truth { "true" } else { "false" })
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
-        // Numbers beyond an i64 are refused like its largest.
-        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
-        if number.unsigned_abs() > MAX_SAFE_INTEGER {
-            return self.refuse(NO_NUMBER);
-        }
-        self.visit_str(&number.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.refuse(NO_NUMBER)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.refuse("null")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        self.refuse("an array")?;
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        self.refuse("an object")?;
-        let Self { wanted, at, found } = self;
-        let mut names: Vec<WantedName<'_>> = Vec::new();
-        for path in wanted.iter().filter(|path| path.starts_with(at)) {
-            let inner = at.len() + 1..=path.len();
-            names.extend(inner.map(|end| WantedName::new(&path[..end], at.len())));
-        }
-        while let Some(MemberName(name)) = members.next_key()? {
-            let is = |wanted: &WantedName<'_>| wanted.exact && wanted.name == name;
-            let Some(place) = names.iter().position(is) else {
-                if let Some(twin) = names.iter().find(|wanted| wanted.is_like(&name)) {
-                    return Err(A::Error::custom(format!(
-                        "some readers take the member `{}` for `{}`; send the latter only",
-                        name.escape_debug(),
-                        twin.name.escape_debug()
-                    )));
+/// The text of a member in a key.
+fn text_of(value: &RawValue, name: &str) -> Result<String, String> {
+    let what = match value.get().as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        _ => match serde_json::from_str(value.get()).map_err(|error| error.to_string())? {
+            Value::String(text) => return Ok(text),
+            Value::Bool(truth) => return Ok(truth.to_string()),
+            Value::Number(number) => match number.as_i64() {
+                Some(number) if number.unsigned_abs() <= MAX_SAFE_INTEGER => {
+                    return Ok(number.to_string());
                 }
-                members.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let WantedName { path, seen, .. } = &mut names[place];
-            if std::mem::replace(seen, true) {
-                let name = name.escape_debug();
-                let why = format!("the member `{name}` is given twice; send it once");
-                return Err(A::Error::custom(why));
-            }
-            members.next_value_seed(Value {
-                wanted,
-                at: path,
-                found: &mut *found,
-            })?;
-        }
-        Ok(())
-    }
+                _ => "not a whole number of at most 2^53-1 in plain digits",
+            },
+            _ => "null",
+        },
+    };
+    let name = name.escape_debug();
+    Err(format!(
+        "`{name}` is {what}; send a string, a whole number of at most 2^53-1, true or false"
+    ))
 }
 
 /// The largest integer that binary floats tell from its neighbours, as JavaScript names it
 /// (RFC 8259, 6).
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
-const NO_NUMBER: &str = "not a whole number of at most 2^53-1 in plain digits";
+/// Finds the member of an object that has the first of these names. The others are what only some
+/// readers take for a path that begins with it.
+struct Find<'a>(&'a [String]);
 
-/// The name of a wanted member.
-struct WantedName<'a> {
-    /// The path to the member, from the document.
-    path: &'a [String],
-    /// Its end, from the object that is read. With several parts, it is what only some readers take
-    /// for that path.
-    name: String,
-    folded: String,
-    exact: bool,
-    seen: bool,
+impl<'de> Visitor<'de> for Find<'_> {
+    type Value = Result<Option<&'de RawValue>, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = Ok(None);
+        while let Some(MemberName(name)) = members.next_key()? {
+            let value: &RawValue = members.next_value()?;
+            let Some(alike) = self.0.iter().position(|wanted| is_like(&name, wanted)) else {
+                continue;
+            };
+            let wanted = &self.0[alike];
+            found = match found {
+                Err(why) => Err(why),
+                _ if alike > 0 || name != *wanted => Err(format!(
+                    "some readers take the member `{}` for `{}`; send the latter only",
+                    name.escape_debug(),
+                    wanted.escape_debug()
+                )),
+                Ok(None) => Ok(Some(value)),
+                Ok(Some(_)) => Err(format!(
+                    "the member `{}` is given twice; send it once",
+                    name.escape_debug()
+                )),
+            };
+        }
+        Ok(found)
+    }
 }
 
-impl<'a> WantedName<'a> {
-    fn new(path: &'a [String], begin: usize) -> Self {
-        let name = path[begin..].join(".");
-        Self {
-            path,
-            folded: fold_case(&name),
-            name,
-            exact: path.len() == begin + 1,
-            seen: false,
-        }
+/// True if some reader takes one name for the other.
+fn is_like(name: &str, wanted: &str) -> bool {
+    // A reader in C ends the name there.
+    let name = name.split('\0').next().unwrap_or(name);
+    if name.is_ascii() && wanted.is_ascii() {
+        return name.eq_ignore_ascii_case(wanted);
     }
-
-    /// True if some reader takes `other` for this name.
-    fn is_like(&self, other: &str) -> bool {
-        // A reader in C ends the name there.
-        let other = other.split('\0').next().unwrap_or(other);
-        if other.is_ascii() && self.folded.is_ascii() {
-            return other.eq_ignore_ascii_case(&self.folded);
-        }
-        fold_case(other) == self.folded
-    }
+    fold_case(name) == fold_case(wanted)
 }
 
 /// The name of any member: copied only if it has escapes.

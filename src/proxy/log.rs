@@ -10,16 +10,16 @@ use super::context::Context;
 use super::refusal::Refusal;
 use crate::config::AccessLog;
 use crate::json_values::wall_clock;
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, ResponseTimer};
 use crate::rejections::Rejection;
 use crate::routing::ResourceKey;
 
 impl Context {
     /// Logs and remembers a refusal or an unknown outcome. Under overload, only logged refusals are
-    /// remembered: the others would displace the refusals of the fence. `label`: the route's.
+    /// remembered: the others would displace the refusals of the fence.
     /// `status`: of the answer; `None` in observe mode, where nothing was refused and nothing is
     /// remembered.
-    pub(super) fn note(&self, label: &str, refusal: &Refusal, status: Option<StatusCode>) {
+    pub(super) fn note(&self, refusal: &Refusal, status: Option<StatusCode>) {
         let outcome = refusal.outcome();
         let (throttled, message) = match outcome {
             _ if status.is_none() => (outcome.observed(), "would have been refused"),
@@ -43,7 +43,7 @@ impl Context {
                 status = status.map(|status| status.as_u16()),
                 method = request.method.as_deref(),
                 path = request.path.as_deref(),
-                route = label,
+                route = self.label(),
                 resource = key.map(ResourceKey::as_str),
                 token = token.map(ToString::to_string),
                 mark = refusal.mark(subject).map(|mark| mark.to_string()),
@@ -63,7 +63,7 @@ impl Context {
             let now = wall_clock();
             notes.rejections.push(Rejection {
                 at: now,
-                route: label.to_owned(),
+                route: self.label().to_owned(),
                 resource: key.cloned(),
                 token: token.copied(),
                 mark: refusal.mark(subject),
@@ -79,12 +79,13 @@ impl Context {
     }
 }
 
-/// The line of an answered request. It is written when this is dropped: the client has taken the
-/// answer, or has left.
-pub(crate) struct AccessRecord {
+/// The record of an answer. When this is dropped, the client has taken the answer, or has left: then
+/// the request has its duration, its line, and the end of its span.
+pub(crate) struct AnswerRecord {
     pub(super) context: Arc<Context>,
-    /// The route's label.
-    pub(super) label: String,
+    pub(super) _timer: ResponseTimer,
+    /// It gets a line.
+    pub(super) logged: bool,
     /// `None` if the check beside the exchange decides it.
     pub(super) outcome: Option<Outcome>,
     pub(super) status: StatusCode,
@@ -94,8 +95,11 @@ pub(crate) struct AccessRecord {
     pub(super) whole: bool,
 }
 
-impl Drop for AccessRecord {
+impl Drop for AnswerRecord {
     fn drop(&mut self) {
+        if !self.logged {
+            return;
+        }
         let context = &*self.context;
         let request = context.text(context.log().query);
         let (key, token) = context.key_and_token();
@@ -105,7 +109,7 @@ impl Drop for AccessRecord {
             status = self.status.as_u16(),
             method = request.method.as_deref(),
             path = request.path.as_deref(),
-            route = self.label,
+            route = context.label(),
             resource = key.map(ResourceKey::as_str),
             token = token.map(ToString::to_string),
             client = &*context.client.text,

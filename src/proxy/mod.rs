@@ -34,7 +34,7 @@ mod tunnel;
 mod unfenced;
 mod upstream_request;
 
-pub(crate) use self::classify::{Class, Fenced, classify, host_of, json_members};
+pub(crate) use self::classify::{Class, Fenced, classify, host_of};
 pub(crate) use self::client::{Client, ClientNames};
 pub use self::client_body::{ClientBody, full};
 pub(crate) use self::handle::count_limit;

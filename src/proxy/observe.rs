@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::answer::Forwarded;
 use super::classify::Fenced;
 use super::context::Context;
+use super::fenced::key_of_body;
 use super::refusal::{Refusal, Subject};
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -49,11 +50,12 @@ impl Proxy {
         let (upload, key) = match &judged {
             Ok(fenced) if reads_body(fenced) => {
                 let upload = RequestBody::read(body, &head.fields, &rules, None).await?;
-                self.key_of_body(fenced, &head, upload, &permit).await
+                let key = key_of_body(fenced, &head, &upload);
+                (upload, key)
             }
             Ok(fenced) => (
                 RequestBody::streamed(body, &rules)?,
-                fenced.key(&head, Vec::new()),
+                fenced.key(&head, None),
             ),
             Err(refusal) => (RequestBody::streamed(body, &rules)?, Err(refusal.clone())),
         };
@@ -80,7 +82,7 @@ impl Proxy {
                 }
             });
         });
-        let passed = self.pass(context, Some(&route), true, head, upload, permit);
+        let passed = self.pass(context, true, head, upload, permit);
         match passed.await {
             Ok(response) => Ok(Forwarded {
                 response,
@@ -114,7 +116,7 @@ impl Proxy {
                 Ok(true) => Outcome::Advanced,
                 Ok(false) => Outcome::Current,
                 Err(refusal) => {
-                    context.note(route.settings.label(), &refusal, None);
+                    context.note(&refusal, None);
                     refusal.outcome().observed()
                 }
             };

@@ -140,7 +140,7 @@ impl Proxy {
         let asked = RequestHead::new(Method::GET, target, head.version, fields);
         let rules = context.snapshot.body_rules(route.settings.body);
         let body = RequestBody::streamed(Received::Whole(Bytes::new()), &rules)?;
-        let exchange = self.exchange(context, Some(route), asked, body, None, None);
+        let exchange = self.exchange(context, asked, body, None, None);
         let upstream = &context.snapshot.upstream;
         let timeout = route.settings.upstream.timeout.0;
         context

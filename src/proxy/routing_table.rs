@@ -1,7 +1,6 @@
 //! The routes as the request path uses them: settings, metrics and the router, swapped whole on
 //! reload.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::notes::Notes;
@@ -93,21 +92,16 @@ impl RoutingTable {
     pub(crate) fn new(settings: Arc<Settings>, metrics: &Metrics) -> Self {
         // A configuration with conflicts has no settings.
         let (index, _) = Router::new(settings.routes.iter().map(|route| &route.path));
-        // Routes that share a label share its series.
-        let mut by_label: HashMap<&str, Arc<RouteMetrics>> = HashMap::new();
         let routes = settings
             .routes
             .iter()
             .map(|route| {
-                let series = by_label
-                    .entry(route.label())
-                    .or_insert_with(|| metrics.route(route.label()));
                 let mut parts = route.key.iter().flat_map(KeyTemplate::parts);
                 let host_in_key = parts.any(|source| matches!(source, Source::Host));
                 Arc::new(Route {
                     settings: route.clone(),
                     host_in_key,
-                    metrics: Arc::clone(series),
+                    metrics: metrics.route(route.label()),
                 })
             })
             .collect();

@@ -14,7 +14,7 @@ use super::limits::InFlightLimit;
 use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use crate::active_requests::ActiveRequests;
-use crate::body::{BodyMemory, LongBodies};
+use crate::body::BodyMemory;
 use crate::boot_clock::BootClock;
 use crate::config::{Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -46,7 +46,6 @@ pub struct Proxy {
     /// Ends tunnels when the process stops.
     pub(super) stopping: CancellationToken,
     pub(super) in_flight: InFlightLimit,
-    pub(super) long_bodies: LongBodies,
     pub(super) metrics: Arc<Metrics>,
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
@@ -74,7 +73,6 @@ impl Proxy {
             tasks,
             stopping,
             in_flight: InFlightLimit::new(&limits, Arc::clone(&metrics)),
-            long_bodies: LongBodies::new(),
             metrics,
             spends: AtomicU64::new(0),
             via,

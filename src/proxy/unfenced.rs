@@ -16,7 +16,6 @@ use super::exchange::reply::{ClientSender, Reply, ResponseWatch};
 use super::headers;
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
-use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
 use super::upstream_request::{Exchange, unanswered};
@@ -31,20 +30,19 @@ impl Proxy {
     pub(super) async fn unfenced(
         &self,
         context: &Arc<Context>,
-        route: Option<&Arc<Route>>,
         upgrade: bool,
         head: RequestHead,
         body: Received,
         outcome: Outcome,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(&context.client)?;
-        let settings = match route {
+        let settings = match &context.route {
             Some(route) => route.settings.body,
             None => context.table().settings.body,
         };
         let rules = context.snapshot.body_rules(settings);
         let upload = RequestBody::streamed(body, &rules)?;
-        let passed = self.pass(context, route, upgrade, head, upload, permit);
+        let passed = self.pass(context, upgrade, head, upload, permit);
         Ok(Forwarded {
             response: passed.await?,
             outcome: Some(outcome),
@@ -55,16 +53,15 @@ impl Proxy {
     pub(super) async fn pass(
         &self,
         context: &Arc<Context>,
-        route: Option<&Arc<Route>>,
         upgrade: bool,
         mut head: RequestHead,
         upload: RequestBody,
         permit: InFlightPermit,
     ) -> Result<Response<ClientBody>, Refusal> {
-        let (table, upstream) = (context.table(), &context.snapshot.upstream);
-        let (metrics, timeout) = match route {
-            Some(route) => (&route.metrics, route.settings.upstream.timeout.0),
-            None => (&table.unmatched_metrics, table.settings.upstream.timeout.0),
+        let upstream = &context.snapshot.upstream;
+        let timeout = match &context.route {
+            Some(route) => route.settings.upstream.timeout.0,
+            None => context.table().settings.upstream.timeout.0,
         };
         let mut opening = None;
         if upgrade && !upstream.h2 {
@@ -74,7 +71,7 @@ impl Proxy {
         let progress = Arc::new(UploadProgress::default());
         context.progress.sends(&progress);
         let body = upload.send_unfenced(Arc::clone(&progress));
-        let exchange = self.exchange(context, route, head, body, None, None);
+        let exchange = self.exchange(context, head, body, None, None);
         let Exchange { mut request, span } = *exchange;
         let asked = &mut request.head;
         if let Some(opening) = &opening {
@@ -98,7 +95,7 @@ impl Proxy {
         };
         progress.answered();
         let status = response.status();
-        let watch = ResponseWatch::begin(metrics, began, status, context, span);
+        let watch = ResponseWatch::begin(began, status, context, span);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {
@@ -110,9 +107,9 @@ impl Proxy {
             return Ok(answer);
         }
         let Response { mut head, body } = response;
-        let rules = headers::response_for_client(&mut head.fields, head.version, self.via);
+        headers::response_for_client(&mut head.fields, head.version, self.via);
         let (length, uploads) = (body.size_hint().exact(), is_uploading(&body));
-        let mut reply = Reply::new(body, rules, Conclusion::default(), watch);
+        let mut reply = Reply::new(body, Conclusion::default(), watch);
         let source = if let Some(content) = reply.at_once().await? {
             ReplySource::Whole(content)
         } else if uploads {

@@ -1,8 +1,6 @@
 //! The request as the upstream gets it, fenced or not: target, header, body framing, idempotency
 //! key, and the tunnel that it asks for.
 
-use std::sync::Arc;
-
 use http::Version;
 
 use super::classify::Fenced;
@@ -10,10 +8,8 @@ use super::context::Context;
 use super::destination;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, RequestDigest};
-use super::limits::InFlightPermit;
 use super::operation::AskedOperation;
 use super::refusal::Refusal;
-use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::body::{RequestBody, UpstreamRequest};
 use crate::http1::RequestHead;
@@ -43,7 +39,6 @@ impl Proxy {
     pub(super) fn exchange(
         &self,
         context: &Context,
-        route: Option<&Arc<Route>>,
         mut head: RequestHead,
         body: RequestBody,
         fenced: Option<(&ResourceKey, Token)>,
@@ -62,7 +57,10 @@ impl Proxy {
                 "http"
             },
             host: host.as_deref(),
-            host_in_key: route.is_some_and(|route| route.host_in_key),
+            host_in_key: context
+                .route
+                .as_ref()
+                .is_some_and(|route| route.host_in_key),
             by_proxy: context.by_proxy,
             version: head.version,
             http2: upstream.h2,
@@ -95,63 +93,53 @@ impl Proxy {
             span,
         })
     }
+}
 
-    /// The idempotency key that goes upstream, and the operation if its outcome is remembered. The
-    /// body is read for them, and returned.
-    pub(super) async fn names<'a>(
-        &self,
-        fenced: &'a Fenced,
-        head: &RequestHead,
-        key: &ResourceKey,
-        upload: RequestBody,
-        permit: &InFlightPermit,
-    ) -> Result<(RequestBody, Names<'a>), Refusal> {
-        let settings = &fenced.route.settings;
-        let (idempotency, outcome) = (settings.idempotency(), settings.outcome.as_ref());
-        let remembers = outcome.is_some();
-        if !fenced.unsafe_method || idempotency.is_none() && !remembers {
-            return Ok((upload, (None, None)));
-        }
-        let operation = if remembers {
-            Some(remembered(head)?)
-        } else {
-            headers::text(&head.fields, headers::OPERATION)?
-        };
-        let keeps = idempotency.map(|block| idempotency::keeps_clients(block, &head.fields));
-        // A key of the client's own may differ from holder to holder.
-        let keeps = keeps.transpose()?.unwrap_or_default() && !remembers;
-        let (mut upload, mut digest) = (upload, None);
-        if !keeps && upload.whole().is_some() {
-            let (method, targets) = (head.method.clone(), destination::targets(head));
-            let digest_of = move |upload: &RequestBody| {
-                let body = upload.whole()?;
-                let (length, pieces) = (body.length(), body.pieces());
-                Some(RequestDigest::of(method.as_str(), &targets, length, pieces))
-            };
-            let kept = Arc::clone(permit);
-            (upload, digest) = self.long_bodies.work(upload, kept, digest_of).await;
-        }
-        let token = (!remembers).then_some(fenced.token);
-        let own = match idempotency {
-            Some(block) if !keeps => {
-                let made = idempotency::key(block, key, token, operation, digest.as_ref())?;
-                if made.is_none() {
-                    fenced.route.metrics.keyless.inc();
-                }
-                Some((&*block.header.0, made))
-            }
-            _ => None,
-        };
-        let asked = match operation.zip(outcome) {
-            None => None,
-            Some((name, settings)) => Some(AskedOperation {
-                name: name.to_owned(),
-                digest: digest.ok_or_else(|| Refusal::TooLarge(NO_DIGEST.to_owned()))?,
-                settings,
-            }),
-        };
-        Ok((upload, (own, asked)))
+/// The idempotency key that goes upstream, and the operation if its outcome is remembered.
+pub(super) fn names<'a>(
+    fenced: &'a Fenced,
+    head: &RequestHead,
+    key: &ResourceKey,
+    upload: &RequestBody,
+) -> Result<Names<'a>, Refusal> {
+    let settings = &fenced.route.settings;
+    let (idempotency, outcome) = (settings.idempotency(), settings.outcome.as_ref());
+    let remembers = outcome.is_some();
+    if !fenced.unsafe_method || idempotency.is_none() && !remembers {
+        return Ok((None, None));
     }
+    let operation = if remembers {
+        Some(remembered(head)?)
+    } else {
+        headers::text(&head.fields, headers::OPERATION)?
+    };
+    let keeps = idempotency.map(|block| idempotency::keeps_clients(block, &head.fields));
+    // A key of the client's own may differ from holder to holder.
+    let keeps = keeps.transpose()?.unwrap_or_default() && !remembers;
+    let digest = upload.whole().filter(|_| !keeps).map(|body| {
+        let (targets, method) = (destination::targets(head), head.method.as_str());
+        RequestDigest::of(method, &targets, body.length(), body.pieces())
+    });
+    let token = (!remembers).then_some(fenced.token);
+    let own = match idempotency {
+        Some(block) if !keeps => {
+            let made = idempotency::key(block, key, token, operation, digest.as_ref())?;
+            if made.is_none() {
+                fenced.route.metrics.keyless.inc();
+            }
+            Some((&*block.header.0, made))
+        }
+        _ => None,
+    };
+    let asked = match operation.zip(outcome) {
+        None => None,
+        Some((name, settings)) => Some(AskedOperation {
+            name: name.to_owned(),
+            digest: digest.ok_or_else(|| Refusal::TooLarge(NO_DIGEST.to_owned()))?,
+            settings,
+        }),
+    };
+    Ok((own, asked))
 }
 
 /// The idempotency header of a request and the key for it ([`ForUpstream::idempotency`]), and the

@@ -132,9 +132,8 @@ async fn follow(
             return (answer, None);
         }
     };
-    let (status, terms) = (response.status(), &open.terms);
-    let metrics = &terms.route.metrics;
-    let watch = ResponseWatch::begin(metrics, began, status, &terms.context, exchange.span);
+    let status = response.status();
+    let watch = ResponseWatch::begin(began, status, &open.terms.context, exchange.span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);
@@ -206,17 +205,6 @@ pub(in crate::proxy) struct FenceTerms {
 }
 
 impl FenceTerms {
-    /// An exchange has ended: counts the request, and logs the reason if the outcome is `unknown`.
-    /// `status`: of the answer.
-    fn ended(&self, status: StatusCode, unknown: Option<&Refusal>) {
-        let (metrics, label) = (&self.route.metrics, self.route.settings.label());
-        let Some(refusal) = unknown else {
-            return metrics.request(self.outcome);
-        };
-        metrics.request(refusal.outcome());
-        self.context.note(label, refusal, Some(status));
-    }
-
     /// The operation has not been done: it may be sent again.
     async fn give_back(&mut self) {
         if let Some(attempt) = self.attempt.take() {
@@ -252,13 +240,31 @@ impl OpenExchange {
         Refusal::Broken(cause.into())
     }
 
+    /// Ends the permit, and counts the request. `status`: of the answer. `unknown`: the reason if the
+    /// outcome is; it is logged.
+    fn end(self, status: StatusCode, unknown: Option<&Refusal>) {
+        let Self {
+            sending,
+            counted,
+            terms,
+        } = self;
+        match unknown {
+            None => sending.settled(),
+            Some(_) => drop(sending),
+        }
+        drop(counted);
+        let outcome = unknown.map_or(terms.outcome, Refusal::outcome);
+        terms.route.metrics.request(outcome);
+        if let Some(refusal) = unknown {
+            terms.context.note(refusal, Some(status));
+        }
+    }
+
     /// Ends the permit of an exchange whose answer cannot be handed on, as an unknown outcome.
     /// Returns the answer in its place.
     fn broken(self, refusal: &Refusal) -> Forwarded {
-        drop(self.sending);
-        drop(self.counted);
         let response = self.terms.context.refuse(refusal);
-        self.terms.ended(response.status(), Some(refusal));
+        self.end(response.status(), Some(refusal));
         let outcome = Some(refusal.outcome());
         Forwarded { response, outcome }
     }
@@ -290,9 +296,9 @@ async fn hand_on(
     let Response { mut head, body } = response;
     let (unknown, known) = (&open.terms.route.settings.unknown, open.terms.outcome);
     let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
-    let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
+    headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
-    let mut reply = Reply::new(body, rules, conclusion, watch);
+    let mut reply = Reply::new(body, conclusion, watch);
     if let Some(settings) = &open.terms.route.settings.outcome
         && open.terms.attempt.is_some()
     {
@@ -378,17 +384,7 @@ impl Relay {
     /// to arrive when the settling starts. `unknown`: the reason if the outcome is.
     fn end(self, unknown: Option<&Refusal>) {
         drop(self.reply);
-        let OpenExchange {
-            sending,
-            counted,
-            terms,
-        } = self.open;
-        match unknown {
-            None => sending.settled(),
-            Some(_) => drop(sending),
-        }
-        drop(counted);
-        terms.ended(self.status, unknown);
+        self.open.end(self.status, unknown);
     }
 
     /// Relays the answer to its end, and ends the permit. The client sees the end when the permit is

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::conclusion::Conclusion;
 use crate::body::{BoxError, MemoryShare};
-use crate::metrics::{ResponseTimer, RouteMetrics};
+use crate::metrics::ResponseTimer;
 use crate::proxy::context::Context as RequestContext;
-use crate::proxy::headers::TrailerRules;
+use crate::proxy::headers::strip_trailers;
 use crate::proxy::recorder::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::traces::UpstreamSpan;
@@ -44,7 +44,6 @@ pub(crate) struct ResponseWatch {
 impl ResponseWatch {
     /// The head of the response has arrived, for a request that was sent at `sent`.
     pub(in crate::proxy) fn begin(
-        metrics: &RouteMetrics,
         sent: Instant,
         status: StatusCode,
         context: &RequestContext,
@@ -55,7 +54,7 @@ impl ResponseWatch {
             span.answered(status.as_u16());
         }
         Self {
-            _timer: metrics.upstream(sent, status.as_u16()),
+            _timer: context.metrics().upstream(sent, status.as_u16()),
             span,
         }
     }
@@ -73,7 +72,6 @@ pub(in crate::proxy) struct Reply {
     pub body: ResponseBody,
     /// Read already.
     first: Option<Frame<Bytes>>,
-    rules: TrailerRules,
     pub conclusion: Conclusion,
     /// Keeps the parts of the answer that are to be remembered.
     pub recorder: Option<Box<Recorder>>,
@@ -84,14 +82,12 @@ pub(in crate::proxy) struct Reply {
 impl Reply {
     pub(in crate::proxy) fn new(
         body: ResponseBody,
-        rules: TrailerRules,
         conclusion: Conclusion,
         watch: ResponseWatch,
     ) -> Self {
         Self {
             body,
             first: None,
-            rules,
             conclusion,
             recorder: None,
             watch: Some(watch),
@@ -129,7 +125,7 @@ impl Reply {
             && let Some(trailers) = frame.trailers_mut()
         {
             self.conclusion.read(trailers);
-            self.rules.strip(trailers);
+            strip_trailers(trailers);
         }
         if let (Some(recorder), Some(Ok(frame))) = (&mut self.recorder, &frame)
             && let Some(data) = frame.data_ref()

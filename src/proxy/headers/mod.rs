@@ -172,61 +172,45 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
 }
 
 /// Turns an upstream's header into the client's. `version` is that of the upstream's response.
-/// Returns the rules for its trailers.
-pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) -> TrailerRules {
+pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) {
     let named = connection_named(fields);
     fields.remove_where(|name| is_hop_by_hop(name) || is_one_of(name, &named) || is_fencing(name));
     via.append(fields, version);
-    TrailerRules(named)
 }
 
-/// Decides which trailers of a response go on. A client may merge trailers into the header, so
-/// fields that are allowed only in a header are removed (RFC 9110, 6.5.1), in any spelling, and so
-/// are those that the response's `Connection` names (7.6.1). Requests' trailers are not forwarded
-/// at all.
-#[derive(Clone, Debug, Default)]
-pub struct TrailerRules(Vec<String>);
-
-impl TrailerRules {
-    /// Removes from trailers what is not allowed there.
-    pub fn strip(&self, trailers: &mut HeaderMap) {
-        let names: Vec<_> = trailers.keys().cloned().collect();
-        for name in names {
-            let bytes = name.as_str().as_bytes();
-            let barred = self.0.iter().any(|barred| same_name(bytes, barred));
-            if barred || never_a_trailer(bytes) {
-                trailers.remove(name);
-            }
+/// Removes from a response's trailers what is not allowed there. A client may merge trailers into
+/// the header, so fields that are allowed only in a header are removed (RFC 9110, 6.5.1), in any
+/// spelling. Requests' trailers are not forwarded at all.
+pub fn strip_trailers(trailers: &mut HeaderMap) {
+    let names: Vec<_> = trailers.keys().cloned().collect();
+    for name in names {
+        if never_a_trailer(name.as_str().as_bytes()) {
+            trailers.remove(name);
         }
     }
 }
 
-/// The members of `Via` that name this process, one for each version of a received message. They
-/// live as long as the process.
+/// The name of this process in `Via`.
 ///
 /// The name is a pseudonym of this one process: `fencepost-` and the instance's name. So one
 /// fencepost may be behind another, and each recognizes a request that comes back (RFC 9110, 7.6.3).
 /// In a loop, every round would wait at the barrier for the previous round, or pass with an equal
 /// token for ever. So a request with our name is refused before anything else is checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Via(&'static [String; 3]);
+pub struct Via(&'static str);
 
 impl Via {
-    const RECEIVED: [&str; 3] = ["1.0 ", "1.1 ", "2 "];
-
     /// Takes a few bytes for good: a process has one name.
     #[must_use]
     pub fn new(instance: InstanceId) -> Self {
-        let name = instance.application_name();
-        let members = Self::RECEIVED.map(|received| format!("{received}{name}"));
-        Self(Box::leak(Box::new(members)))
+        Self(instance.application_name().leak())
     }
 
     /// Says if this process is among those that a request has passed. The name may be anywhere, in
     /// either case: no other process has it, even if an intermediary changes the members.
     #[must_use]
     pub fn is_in(self, fields: &Fields) -> bool {
-        let name = &self.0[0].as_bytes()[Self::RECEIVED[0].len()..];
+        let name = self.0.as_bytes();
         fields.get_all(VIA).any(|line| {
             let mut parts = line.windows(name.len());
             parts.any(|part| part.eq_ignore_ascii_case(name))
@@ -236,13 +220,12 @@ impl Via {
     /// Adds this process to those that a message has passed. `version`: of the message as it was
     /// received.
     fn append(self, fields: &mut Fields, version: Version) {
-        let [http_10, http_11, http_2] = self.0;
-        let member = match version {
-            Version::HTTP_10 => http_10,
-            Version::HTTP_2 => http_2,
-            _ => http_11,
+        let received = match version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
         };
-        fields.join(VIA, member);
+        fields.join(VIA, &format!("{received} {}", self.0));
     }
 }
 

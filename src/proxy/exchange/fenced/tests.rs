@@ -81,7 +81,13 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
         let mut route = self.route.clone();
         route.barrier.grace = Span(grace);
         let terms = FenceTerms {
-            context: RequestContext::of(None, Arc::clone(&self.snapshot), client, false),
+            context: RequestContext::of(
+                None,
+                Arc::clone(&self.snapshot),
+                client,
+                false,
+                (None, false),
+            ),
             route: Arc::new(Route {
                 metrics: self.metrics.route(route.label()),
                 settings: route,
