@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::readiness::ReadyReport;
 use crate::active_requests::ActiveRequest;
 use crate::config::Mode;
 use crate::fencing::failure_detector::InstanceView;
@@ -50,6 +49,27 @@ pub struct Problem {
 pub struct Live {
     pub live: bool,
     pub version: String,
+}
+
+/// `GET /readyz`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyReport {
+    /// `ready`, `draining`, or `alive`: it runs, and does not reach its store. It may count as ready
+    /// nevertheless, see `admin.ready_follows_store`.
+    pub state: String,
+    /// The name of this instance, as in its log lines and in `Via`.
+    pub instance: String,
+    pub ready: bool,
+    /// `up`, `down`, or `unknown` before it was first reached.
+    pub store: String,
+    /// Live instances of the namespace with another route table. They make no instance unready,
+    /// because that would stop a roll-out.
+    pub other_route_tables: Vec<String>,
+    /// The reason why it is down, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_error: Option<String>,
+    /// Empty when ready.
+    pub not_ready_because: Vec<String>,
 }
 
 // A query or body that a command sends as it was given on the command line is also its arguments:

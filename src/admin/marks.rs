@@ -10,6 +10,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::AdminState;
@@ -177,8 +178,8 @@ async fn advance(
         Decision::Stale { mark } => {
             let why = "Only an override lowers it.";
             let detail = format!("The mark is {mark}, above {token}. {why}");
-            let problem = STALE.detail(detail).with("mark", mark.to_string());
-            return Err(problem.with("gap", token.gap_to(mark).to_string()));
+            let gap = json!(token.gap_to(mark).to_string());
+            return Err(STALE.with(detail, [("mark", json!(mark)), ("gap", gap)]));
         }
     };
     tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
@@ -206,8 +207,7 @@ async fn override_mark(
         }
         Override::EpochsOpen(epochs) => {
             let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-            let epochs = serde_json::to_value(epochs).unwrap_or_default();
-            Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
+            Err(EPOCHS_OPEN.with(EPOCHS_ARE_OPEN, [("epochs", json!(epochs))]))
         }
         Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
     }

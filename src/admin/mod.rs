@@ -6,7 +6,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /livez` | 200 `{"live":true,"version":"0.1.0"}` |
-//! | `GET /readyz` | 200 or 503, [`ReadyReport`] |
+//! | `GET /readyz` | 200 or 503, [`ReadyReport`](api::ReadyReport) |
 //! | `GET /drained` | 200 `{"drained":true}` once it has drained; waits for it; 503 `not-draining` where none begins within 10 seconds |
 //! | `GET /metrics` | Prometheus text 0.0.4 |
 //! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
@@ -58,6 +58,7 @@ mod status;
 pub(crate) mod tests;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
@@ -71,11 +72,12 @@ use self::auth::{Access, AdminPeer};
 pub use self::listener::serve;
 pub use self::loaded::LoadedConfig;
 use self::problem::{METHOD, NOT_FOUND};
-pub use self::readiness::{Readiness, ReadyReport};
+pub use self::readiness::Readiness;
 use crate::active_requests::ActiveRequests;
 use crate::fencing::Fencing;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
+use crate::store::routes::RouteRecord;
 
 /// Shared by the handlers.
 #[derive(Clone)]
@@ -85,6 +87,8 @@ pub struct AdminState {
     pub rejections: Arc<Rejections>,
     pub active: Arc<ActiveRequests>,
     pub readiness: Arc<Readiness>,
+    pub routes: Arc<RouteRecord>,
+    pub started: SystemTime,
     /// A reload changes it.
     pub loaded: watch::Receiver<LoadedConfig>,
 }

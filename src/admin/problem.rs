@@ -1,8 +1,8 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::api::{Json, Problem};
 use crate::fencing::operators::OperatorError;
@@ -43,52 +43,46 @@ kinds! {
 impl ProblemKind {
     /// The problem with the part that differs: what went wrong, where, and what to do.
     pub fn detail(self, detail: impl Into<String>) -> AdminProblem {
+        self.with(detail, [])
+    }
+
+    /// The problem with further members.
+    pub fn with<const N: usize>(
+        self,
+        detail: impl Into<String>,
+        members: [(&str, Value); N],
+    ) -> AdminProblem {
         let Self(status, word, title) = self;
-        let problem = Box::new(Problem {
+        let members = members.map(|(name, value)| (name.to_owned(), value));
+        let problem = Problem {
             kind: format!("urn:fencepost:problem:{word}"),
             title: title.to_owned(),
             status: status.as_u16(),
             detail: detail.into(),
-            members: serde_json::Map::new(),
-        });
-        let json = HeaderValue::from_static("application/problem+json");
-        AdminProblem {
-            status,
-            headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
-            problem,
-        }
+            members: Map::from_iter(members),
+        };
+        let json = [(header::CONTENT_TYPE, "application/problem+json")];
+        AdminProblem(Box::new((status, json, Json(problem)).into_response()))
     }
 }
 
 /// An error for the client.
-#[derive(Clone, Debug)]
-pub struct AdminProblem {
-    status: StatusCode,
-    headers: HeaderMap,
-    problem: Box<Problem>,
-}
+#[derive(Debug)]
+pub struct AdminProblem(Box<Response>);
 
 impl AdminProblem {
-    /// The problem with a further member.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.problem.members.insert(name.to_owned(), value.into());
-        self
-    }
-
     /// The problem with a header.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.headers.insert(name, HeaderValue::from_static(value));
+        let value = HeaderValue::from_static(value);
+        self.0.headers_mut().insert(name, value);
         self
     }
 }
 
 impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.problem)).into_response();
-        response.headers_mut().extend(self.headers);
-        response
+        *self.0
     }
 }
 

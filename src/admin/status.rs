@@ -40,7 +40,7 @@ pub async fn livez() -> Json<Live> {
 
 /// `GET /readyz`: 200 or 503, and why.
 pub async fn readyz(State(state): State<AdminState>) -> Response {
-    let report = state.readiness.report();
+    let report = state.ready();
     let status = if report.ready {
         StatusCode::OK
     } else {
@@ -80,7 +80,6 @@ pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
 pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
     let loaded = state.loaded.borrow().clone();
     let settings = &loaded.settings;
-    let started = state.readiness.started;
     let routes = settings.routes.iter().map(|route| RouteView {
         route: route.label().to_owned(),
         path: route.path.to_string(),
@@ -99,9 +98,9 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
     Json(StatusView {
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
-        started: rfc3339(started),
-        uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
-        ready: state.readiness.report(),
+        started: rfc3339(state.started),
+        uptime_seconds: state.started.elapsed().unwrap_or_default().as_secs(),
+        ready: state.ready(),
         namespace: settings.store.namespace.clone(),
         store_kind: match settings.store.target {
             StoreTarget::Sqlite { .. } => "sqlite",

@@ -21,9 +21,8 @@ async fn probes() {
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["ready"], false);
     assert_eq!(answer.json()["store"], "unknown");
-    admin.state.readiness.set_configured();
     admin.rig.metrics().store().answered();
-    admin.state.readiness.set_store_reached();
+    admin.reach_store();
     let answer = admin.get("/readyz").await;
     assert_eq!(
         (answer.status, &answer.json()["store"]),

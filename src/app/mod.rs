@@ -3,7 +3,7 @@
 
 mod keys;
 pub(crate) mod listen;
-mod log_writer;
+mod log;
 mod reload;
 mod running;
 mod shutdown;
@@ -12,6 +12,7 @@ mod store_start;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +25,7 @@ use crate::socket::Listener;
 use crate::store::{InstanceId, MarkStore};
 
 pub use keys::{Migration, migrate};
-pub use log_writer::{LogOutput, LogWriter, targets};
+pub use log::LogOutput;
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
@@ -43,7 +44,7 @@ pub async fn serve(
         tracing::warn!(%warning, "configuration");
     }
     let bound = Bound::bind(settings, instance).await?;
-    let shutdown = Shutdown::on_signals(log.writer.clone())?;
+    let shutdown = Shutdown::on_signals(log.clone())?;
     bound.run(loader, log, shutdown).await
 }
 
@@ -96,8 +97,8 @@ impl Bound {
         // Start the fencing, and the tasks beside it.
         let writer = log.writer.clone();
         let (app, background) = App::start(self.settings, self.store, self.instance, log)?;
-        tokio::spawn(writer.count_dropped(Arc::clone(&app.metrics)));
-        tokio::spawn(Arc::clone(&app.metrics).keep_counts());
+        tokio::spawn(writer.count_dropped(Arc::clone(&app.state.metrics)));
+        tokio::spawn(Arc::clone(&app.state.metrics).keep_counts());
         if let Some(listener) = self.admin_listener {
             app.serve_admin(listener);
         }
@@ -117,13 +118,14 @@ impl Bound {
         // A stop before the store was reached leaves nothing to clean up in it.
         let mut running = background.run(joined == Ok(true));
         if joined == Ok(true) {
-            app.readiness.set_store_reached();
+            let reached = &app.state.readiness.store_reached;
+            reached.store(true, Ordering::Release);
         }
         let reloads = reload::watch(hangups, loader, Arc::clone(&app.settings), Arc::clone(&app));
         let reloads = tokio::spawn(reloads);
         let current = app.loaded.subscribe();
         let remembers = move || current.borrow().settings.remembers().is_some();
-        let upkeep = Arc::clone(&app.fencing).keep_operations(remembers);
+        let upkeep = Arc::clone(&app.state.fencing).keep_operations(remembers);
         let upkeep = tokio::spawn(upkeep);
 
         // Wait for a signal. If a lane or the membership task fails, every fenced request would
@@ -143,7 +145,7 @@ impl Bound {
         // In this order: once a client can find the proxy unready, every answer also announces the
         // end of its connection.
         phases.announced.cancel();
-        app.readiness.draining.cancel();
+        app.state.readiness.draining.cancel();
         reloads.abort();
         upkeep.abort();
         let end = shutdown.handle_during_drain(signal);

@@ -63,7 +63,7 @@ pub(super) async fn watch(
             Ok(new) => {
                 settings = new;
                 seen = sources;
-                app.metrics.series.config_reload_ok.set(1);
+                app.state.metrics.series.config_reload_ok.set(1);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::describe(&settings).join("; "));
             }
@@ -71,8 +71,8 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
-                app.metrics.set_routes(&route_labels(&settings));
-                app.metrics.series.config_reload_ok.set(0);
+                app.state.metrics.set_routes(&route_labels(&settings));
+                app.state.metrics.series.config_reload_ok.set(0);
                 app.loaded
                     .send_modify(|loaded| loaded.fail(reasons.first()));
                 for reason in reasons {
@@ -92,14 +92,14 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
     let table = RouteTable::of(&new.routes, new.unmatched);
-    let checked = app.routes.check(&*app.store, &table).await;
+    let checked = app.state.routes.check(&*app.store, &table).await;
     let (table, findings) = checked.map_err(reason)?;
-    app.metrics.set_routes(&route_labels(&new));
+    app.state.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
     let snapshot = app.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
     let (table, _) = record(&*app.store, &table).await.map_err(reason)?;
     app.proxy.reload(&snapshot);
-    app.routes.serve(table);
+    app.state.routes.serve(table);
     keys::tell(&findings);
     if !kept.is_empty() {
         tracing::warn!(
@@ -114,8 +114,8 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
             Err(error) => tracing::error!(%error, "the log level could not be changed"),
         }
     }
-    app.metrics.set_config(&new, wall_clock());
-    app.fencing.reload(&new);
+    app.state.metrics.set_config(&new, wall_clock());
+    app.state.fencing.reload(&new);
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     app.loaded.send_replace(loaded);
     Ok(new)

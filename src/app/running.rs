@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::shutdown::{self, Shutdown, StopSignal};
 use super::{LogOutput, keys, store_start};
-use crate::admin::{self, AdminState, LoadedConfig, Readiness};
+use crate::admin::{self, AdminState, LoadedConfig};
 use crate::config::{Mode, RouteTable, Settings};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::json_values::wall_clock;
@@ -34,15 +34,12 @@ const AFTER_CUT: Duration = Duration::from_secs(1);
 pub(super) struct App {
     pub proxy: Arc<Proxy>,
     pub store: Arc<dyn MarkStore>,
-    pub routes: Arc<RouteRecord>,
-    pub metrics: Arc<Metrics>,
-    pub fencing: Arc<Fencing>,
+    /// What the admin port shows.
+    pub state: AdminState,
     pub log: LogOutput,
     pub loaded: watch::Sender<LoadedConfig>,
-    pub readiness: Arc<Readiness>,
     /// Those of the start.
     pub settings: Arc<Settings>,
-    rejections: Arc<Rejections>,
     /// Exchanges that go on when their connections have ended.
     tasks: TaskTracker,
     /// Cancelled once tunnels must end.
@@ -72,12 +69,6 @@ impl App {
             RouteTable::of(&settings.routes, settings.unmatched),
             metrics.store().series.route_table_mismatch.clone(),
         ));
-        let readiness = Arc::new(Readiness::new(
-            &instance.name(),
-            settings.admin.ready_follows_store,
-            Arc::clone(metrics.store()),
-            Arc::clone(&routes),
-        ));
         let via = Via::new(instance);
         let workers = Arc::new(Workers::start()?);
         let (fencing, background) = Fencing::start(FencingSetup {
@@ -99,17 +90,25 @@ impl App {
             Arc::clone(&rejections),
             via,
         )?);
+        let loaded = LoadedConfig::now(Arc::clone(&settings), Vec::new());
+        let loaded = watch::Sender::new(loaded);
+        let state = AdminState {
+            fencing,
+            metrics,
+            rejections,
+            active: proxy.active(),
+            readiness: Arc::default(),
+            routes,
+            started: wall_clock(),
+            loaded: loaded.subscribe(),
+        };
         let app = Self {
             proxy,
             store,
-            routes,
-            metrics,
-            fencing,
+            state,
             log,
-            loaded: watch::Sender::new(LoadedConfig::now(Arc::clone(&settings), Vec::new())),
-            readiness,
+            loaded,
             settings,
-            rejections,
             tasks,
             tunnels,
             workers,
@@ -120,16 +119,9 @@ impl App {
     }
 
     pub(super) fn serve_admin(&self, listener: Listener) {
-        let state = AdminState {
-            fencing: Arc::clone(&self.fencing),
-            metrics: Arc::clone(&self.metrics),
-            rejections: Arc::clone(&self.rejections),
-            active: self.proxy.active(),
-            readiness: Arc::clone(&self.readiness),
-            loaded: self.loaded.subscribe(),
-        };
         let stop = self.admin_stop.clone().cancelled_owned();
-        self.admin.spawn(admin::serve(listener, state, stop));
+        let served = admin::serve(listener, self.state.clone(), stop);
+        self.admin.spawn(served);
     }
 
     /// One attempt to join the store after a pause, unless a signal comes first. False: it cannot
@@ -164,18 +156,16 @@ impl App {
 
     /// Begins to accept on the data port.
     pub(super) fn accept(&self, listener: Listener, phases: DrainPhases) -> JoinHandle<()> {
-        let server = tokio::spawn(server::serve(
+        tokio::spawn(server::serve(
             listener,
             server::Shared {
                 proxy: Arc::clone(&self.proxy),
                 limits: self.settings.limits,
-                metrics: Arc::clone(&self.metrics),
+                metrics: Arc::clone(&self.state.metrics),
             },
             phases,
             Arc::clone(&self.workers),
-        ));
-        self.readiness.set_configured();
-        server
+        ))
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
@@ -192,8 +182,8 @@ impl App {
             self.tasks.wait().await;
         });
         if ended.await.is_err() {
-            shutdown::say_what_is_cut(&self.fencing, settings.deadline.0);
-            self.fencing.lease().cut();
+            shutdown::say_what_is_cut(&self.state.fencing, settings.deadline.0);
+            self.state.fencing.lease().cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
             phases.cut.cancel();
@@ -212,7 +202,7 @@ impl App {
         let timeout = self.settings.store.timeout.0;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
-        self.readiness.drained.cancel();
+        self.state.readiness.drained.cancel();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");
             end.cancelled().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use tokio_util::sync::CancellationToken;
 
-use super::log_writer::LogWriter;
+use super::log::LogOutput;
 use crate::fencing::Fencing;
 use crate::signals::Signals;
 
@@ -23,14 +23,14 @@ pub(super) struct StopSignal {
 #[derive(Debug)]
 pub struct Shutdown {
     pub(super) signals: Signals<StopSignal>,
-    pub(super) log: LogWriter,
+    pub(super) log: LogOutput,
 }
 
 impl Shutdown {
     /// SIGTERM and SIGINT end the proxy, SIGUSR1 drains it. From this call on, the process handles
     /// them; by default each would end the process at once. A second SIGTERM or SIGINT flushes
     /// `log` and ends the process at once.
-    pub fn on_signals(log: LogWriter) -> io::Result<Self> {
+    pub fn on_signals(log: LogOutput) -> io::Result<Self> {
         let signals = [
             (SignalKind::terminate(), "SIGTERM", true),
             (SignalKind::interrupt(), "SIGINT", true),
@@ -54,7 +54,7 @@ impl Shutdown {
                         signal = last.name,
                         "a second signal: aborted, what was in flight stays recorded"
                     );
-                    self.log.flush();
+                    self.log.writer.flush();
                     std::process::exit(1);
                 }
                 if last.ends {

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::reload;
 
+use super::log::LogWriter;
 use super::shutdown::StopSignal;
 use super::*;
 use crate::config::{LogFormat, Overrides};
@@ -42,13 +43,13 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
     // No other test waits for this signal.
     let (name, ends) = ("SIGUSR2", true);
     let stop = [(SignalKind::user_defined2(), StopSignal { name, ends })];
-    let shutdown = Shutdown {
-        signals: Signals::catch(stop).expect("a handler"),
-        log: writer.clone(),
-    };
     let log = LogOutput {
         writer,
         filter: reload::Layer::new(Targets::new()).1,
+    };
+    let shutdown = Shutdown {
+        signals: Signals::catch(stop).expect("a handler"),
+        log: log.clone(),
     };
     let running = tokio::spawn(bound.run(Loader::default(), log, shutdown));
     let answer = status_line(&data, "/elsewhere").await.expect("an answer");

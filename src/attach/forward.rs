@@ -63,7 +63,9 @@ pub(super) struct Forwarder {
     pub retry_for: Duration,
     /// The authorities of requests that may come here.
     pub hosts: Vec<String>,
-    pub fencepost: Fencepost,
+    /// The client of the fencepost, and its origin: `http://orders:7080`.
+    pub client: Client,
+    pub base: String,
 }
 
 /// The token of requests that begin now.
@@ -115,46 +117,209 @@ impl Counts {
     }
 }
 
-/// The client of the fencepost.
-#[derive(Debug)]
-pub(super) struct Fencepost {
-    client: Client,
-    /// `http://orders:7080`.
-    base: String,
+/// The client of the fencepost, and its origin. It sends each request once: it follows no redirect,
+/// and uses no proxy of the environment. Its pool sends one again only where a connection closed
+/// before the first byte.
+pub(super) fn client(settings: &UpstreamSettings) -> anyhow::Result<(Client, String)> {
+    let mut builder = Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(settings.connect_timeout.0)
+        .pool_idle_timeout(IDLE);
+    let (scheme, host) = match &settings.url {
+        UpstreamUrl::Http(authority) => ("http", authority.as_str()),
+        UpstreamUrl::Https(authority) => ("https", authority.as_str()),
+        UpstreamUrl::Unix(path) => {
+            builder = builder.unix_socket(path.as_path());
+            ("http", "localhost")
+        }
+        UpstreamUrl::H2c(_) => bail!("--to: write http://, attach speaks HTTP/1.1"),
+    };
+    let mut tls = settings.tls.clone();
+    if scheme == "http" {
+        // The system may have no CAs, and needs none.
+        tls.roots = Some(Arc::new(RootCertStore::empty()));
+    }
+    let tls = tls.client_config().context("TLS to the fencepost")?;
+    let client = builder.tls_backend_preconfigured(tls).build()?;
+    // As reqwest writes it in `Host`: without a port that is the default.
+    let base = Url::parse(&format!("{scheme}://{host}"))?;
+    Ok((client, base.origin().ascii_serialization()))
 }
 
-impl Fencepost {
-    /// A client that sends each request once: it follows no redirect, and uses no proxy of the
-    /// environment. Its pool sends one again only where a connection closed before the first byte.
-    pub(super) fn new(settings: &UpstreamSettings) -> anyhow::Result<Self> {
-        let mut builder = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(settings.connect_timeout.0)
-            .pool_idle_timeout(IDLE);
-        let (scheme, host) = match &settings.url {
-            UpstreamUrl::Http(authority) => ("http", authority.as_str()),
-            UpstreamUrl::Https(authority) => ("https", authority.as_str()),
-            UpstreamUrl::Unix(path) => {
-                builder = builder.unix_socket(path.as_path());
-                ("http", "localhost")
-            }
-            UpstreamUrl::H2c(_) => bail!("--to: write http://, attach speaks HTTP/1.1"),
+impl Forwarder {
+    /// The lock has another holder.
+    pub(super) fn is_lost(&self) -> bool {
+        self.hold.borrow().refusal.is_some()
+    }
+
+    /// Handles a request of the command.
+    pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let asked = self.asked(format!("{} {}", head.method, head.uri.path()));
+        let body = match clients::check(&self.hosts, &head, &asked.token) {
+            Ok(()) => read(body).await,
+            Err(refusal) => Err(refusal),
         };
-        let mut tls = settings.tls.clone();
-        if scheme == "http" {
-            // The system may have no CAs, and needs none.
-            tls.roots = Some(Arc::new(RootCertStore::empty()));
+        self.forward(head, body, &asked).await
+    }
+
+    /// Sends a claim with the token. When it is granted, the older holder's work there has ended.
+    pub(super) async fn claim(&self, claim: &Request<()>) -> anyhow::Result<()> {
+        let (head, ()) = claim.clone().into_parts();
+        let target = head.headers[TARGET].to_str().unwrap_or_default();
+        let asked = self.asked(format!("the claim of {target}"));
+        let answer = self.forward(head, Ok(Body::default()), &asked).await;
+        let (what, status) = (&asked.what, answer.status());
+        let outcome = outcome(&answer).map(str::to_owned).with_context(|| {
+            format!(
+                "{what}: {status} came back, and not from a fencepost: --to must lead to one that \
+                 takes claims"
+            )
+        })?;
+        let problem = reqwest::Response::from(answer).json::<Value>().await;
+        let problem = problem.unwrap_or_default();
+        let detail = problem["detail"].as_str().unwrap_or("no detail");
+        ensure!(
+            outcome == "claimed",
+            "{what} was not granted: {outcome} ({status}): {detail}"
+        );
+        locked(&self.counts).claims += 1;
+        Ok(())
+    }
+
+    fn asked(&self, what: String) -> Asked {
+        let token = self.hold.borrow().token.clone();
+        Asked { what, token }
+    }
+
+    /// Answers a request, with the fencepost's answer or with a refusal.
+    async fn forward(
+        &self,
+        head: Parts,
+        body: Result<Body, Refusal>,
+        asked: &Asked,
+    ) -> Response<Body> {
+        locked(&self.counts).requests += 1;
+        let origin = origin(&head);
+        let answered = async {
+            let request = self.request(head, body?, &origin)?;
+            self.stamped(request, asked).await
+        };
+        let refusal = match answered.await {
+            Ok(mut answer) => {
+                for name in [LOCATION, CONTENT_LOCATION] {
+                    move_origin(answer.headers_mut(), name, &self.base, &origin);
+                }
+                return answer;
+            }
+            Err(refusal) => refusal,
+        };
+        let why = refusal.detail(None, true).to_string();
+        self.refused(asked, refusal.outcome().as_str(), Some(&why));
+        let answer = whole(Response::from(refusal.respond(STYLE, None)));
+        answer.await.map(Body::from)
+    }
+
+    /// Sends a request with the token, and again where the answer allows that.
+    async fn stamped(
+        &self,
+        mut request: reqwest::Request,
+        asked: &Asked,
+    ) -> Result<Response<Body>, Refusal> {
+        let headers = request.headers_mut();
+        headers.insert(TOKEN, asked.token.clone());
+        if let Some(operation) = &self.operation {
+            let own = headers.entry(OPERATION);
+            own.or_insert_with(|| operation.clone());
         }
-        let tls = tls.client_config().context("TLS to the fencepost")?;
-        Ok(Self {
-            client: builder.tls_backend_preconfigured(tls).build()?,
-            // As reqwest writes it in `Host`: without a port that is the default.
-            base: Url::parse(&format!("{scheme}://{host}"))?
-                .origin()
-                .ascii_serialization(),
-        })
+        let until = Instant::now() + self.retry_for;
+        let mut pause = PAUSES.0;
+        let mut hold = self.hold.subscribe();
+        loop {
+            if let Some(refusal) = &self.hold.borrow().refusal {
+                locked(&self.counts).stale += 1;
+                return Ok(refusal.clone().map(Body::from));
+            }
+            // `None`: the body passes piece by piece.
+            let copy = request.try_clone();
+            let sent = self.send(request).await;
+            let wait = wait(&sent, pause).filter(|wait| Instant::now() + *wait < until);
+            let (Some(wait), Some(copy)) = (wait, copy) else {
+                return Ok(self.noted(sent?, asked).await);
+            };
+            drop(sent);
+            // Ends early once the hold is lost.
+            let _ = timeout(wait, hold.wait_for(|hold| hold.refusal.is_some())).await;
+            pause = (pause * 2).min(PAUSES.1);
+            locked(&self.counts).retries += 1;
+            request = copy;
+        }
+    }
+
+    /// Notes the last answer on its way to the client. One that is stale ends the hold.
+    async fn noted(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
+        match outcome(&answer) {
+            Some(outcome) if outcome == Outcome::StaleToken.as_str() => {
+                return self.lost(answer, asked).await;
+            }
+            Some(outcome) if answer.headers().contains_key(RETRY) => {
+                self.refused(asked, outcome, None);
+            }
+            None if !has_passed_a_fencepost(answer.headers()) => self.unchecked.call_once(|| {
+                tracing::warn!(
+                    request = asked.what,
+                    "an answer did not come through a fencepost, so nothing checks the token \
+                     there: --to must lead to one"
+                );
+            }),
+            _ => {}
+        }
+        answer
+    }
+
+    /// Ends the hold with an answer that is stale.
+    async fn lost(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
+        locked(&self.counts).stale += 1;
+        let mut answer = whole(answer).await;
+        // The body may have broken off. The refusal itself matters more.
+        answer.headers_mut().remove(CONTENT_LENGTH);
+        let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        let newer = match problem["mark"].as_str() {
+            Some(mark) => format!("the holder of token {mark} is newer"),
+            None => "a newer holder has written there".to_owned(),
+        };
+        let (token, what) = (asked.token.to_str().unwrap_or_default(), &asked.what);
+        self.hold.send_if_modified(|hold| {
+            // A token that has come since is not blamed.
+            let first = hold.token == asked.token && hold.refusal.is_none();
+            if first {
+                tracing::error!(
+                    "token {token} is stale: {what} was refused, because {newer}; nothing more is \
+                     forwarded"
+                );
+                hold.refusal = Some(answer.clone());
+            }
+            first
+        });
+        answer.map(Body::from)
+    }
+
+    /// Counts a refusal that ends no hold, or an unknown outcome.
+    fn refused(&self, asked: &Asked, outcome: &str, why: Option<&str>) {
+        let mut counts = locked(&self.counts);
+        let count = counts.refused.entry(outcome.to_owned()).or_default();
+        *count += 1;
+        if *count == 1 {
+            tracing::warn!(
+                request = asked.what,
+                outcome,
+                why,
+                "a request was refused, or its outcome is unknown; further ones with this outcome \
+                 are only counted"
+            );
+        }
     }
 
     /// A request to this origin as the fencepost gets it, without the fencing fields.
@@ -234,181 +399,6 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut fields = Fields::from(headers);
     strip_hop_by_hop(&mut fields);
     fields.to_map()
-}
-
-impl Forwarder {
-    /// The lock has another holder.
-    pub(super) fn is_lost(&self) -> bool {
-        self.hold.borrow().refusal.is_some()
-    }
-
-    /// Handles a request of the command.
-    pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        let asked = self.asked(format!("{} {}", head.method, head.uri.path()));
-        let body = match clients::check(&self.hosts, &head, &asked.token) {
-            Ok(()) => read(body).await,
-            Err(refusal) => Err(refusal),
-        };
-        self.forward(head, body, &asked).await
-    }
-
-    /// Sends a claim with the token. When it is granted, the older holder's work there has ended.
-    pub(super) async fn claim(&self, claim: &Request<()>) -> anyhow::Result<()> {
-        let (head, ()) = claim.clone().into_parts();
-        let target = head.headers[TARGET].to_str().unwrap_or_default();
-        let asked = self.asked(format!("the claim of {target}"));
-        let answer = self.forward(head, Ok(Body::default()), &asked).await;
-        let (what, status) = (&asked.what, answer.status());
-        let outcome = outcome(&answer).map(str::to_owned).with_context(|| {
-            format!(
-                "{what}: {status} came back, and not from a fencepost: --to must lead to one that \
-                 takes claims"
-            )
-        })?;
-        let problem = reqwest::Response::from(answer).json::<Value>().await;
-        let problem = problem.unwrap_or_default();
-        let detail = problem["detail"].as_str().unwrap_or("no detail");
-        ensure!(
-            outcome == "claimed",
-            "{what} was not granted: {outcome} ({status}): {detail}"
-        );
-        locked(&self.counts).claims += 1;
-        Ok(())
-    }
-
-    fn asked(&self, what: String) -> Asked {
-        let token = self.hold.borrow().token.clone();
-        Asked { what, token }
-    }
-
-    /// Answers a request, with the fencepost's answer or with a refusal.
-    async fn forward(
-        &self,
-        head: Parts,
-        body: Result<Body, Refusal>,
-        asked: &Asked,
-    ) -> Response<Body> {
-        locked(&self.counts).requests += 1;
-        let origin = origin(&head);
-        let answered = async {
-            let request = self.fencepost.request(head, body?, &origin)?;
-            self.stamped(request, asked).await
-        };
-        let refusal = match answered.await {
-            Ok(mut answer) => {
-                for name in [LOCATION, CONTENT_LOCATION] {
-                    move_origin(answer.headers_mut(), name, &self.fencepost.base, &origin);
-                }
-                return answer;
-            }
-            Err(refusal) => refusal,
-        };
-        let why = refusal.detail(None, true).to_string();
-        self.refused(asked, refusal.outcome().as_str(), Some(&why));
-        let answer = whole(Response::from(refusal.respond(STYLE, None)));
-        answer.await.map(Body::from)
-    }
-
-    /// Sends a request with the token, and again where the answer allows that.
-    async fn stamped(
-        &self,
-        mut request: reqwest::Request,
-        asked: &Asked,
-    ) -> Result<Response<Body>, Refusal> {
-        let headers = request.headers_mut();
-        headers.insert(TOKEN, asked.token.clone());
-        if let Some(operation) = &self.operation {
-            let own = headers.entry(OPERATION);
-            own.or_insert_with(|| operation.clone());
-        }
-        let until = Instant::now() + self.retry_for;
-        let mut pause = PAUSES.0;
-        let mut hold = self.hold.subscribe();
-        loop {
-            if let Some(refusal) = &self.hold.borrow().refusal {
-                locked(&self.counts).stale += 1;
-                return Ok(refusal.clone().map(Body::from));
-            }
-            // `None`: the body passes piece by piece.
-            let copy = request.try_clone();
-            let sent = self.fencepost.send(request).await;
-            let wait = wait(&sent, pause).filter(|wait| Instant::now() + *wait < until);
-            let (Some(wait), Some(copy)) = (wait, copy) else {
-                return Ok(self.noted(sent?, asked).await);
-            };
-            drop(sent);
-            // Ends early once the hold is lost.
-            let _ = timeout(wait, hold.wait_for(|hold| hold.refusal.is_some())).await;
-            pause = (pause * 2).min(PAUSES.1);
-            locked(&self.counts).retries += 1;
-            request = copy;
-        }
-    }
-
-    /// Notes the last answer on its way to the client. One that is stale ends the hold.
-    async fn noted(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
-        match outcome(&answer) {
-            Some(outcome) if outcome == Outcome::StaleToken.as_str() => {
-                return self.lost(answer, asked).await;
-            }
-            Some(outcome) if answer.headers().contains_key(RETRY) => {
-                self.refused(asked, outcome, None);
-            }
-            None if !has_passed_a_fencepost(answer.headers()) => self.unchecked.call_once(|| {
-                tracing::warn!(
-                    request = asked.what,
-                    "an answer did not come through a fencepost, so nothing checks the token \
-                     there: --to must lead to one"
-                );
-            }),
-            _ => {}
-        }
-        answer
-    }
-
-    /// Ends the hold with an answer that is stale.
-    async fn lost(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
-        locked(&self.counts).stale += 1;
-        let mut answer = whole(answer).await;
-        // The body may have broken off. The refusal itself matters more.
-        answer.headers_mut().remove(CONTENT_LENGTH);
-        let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        let newer = match problem["mark"].as_str() {
-            Some(mark) => format!("the holder of token {mark} is newer"),
-            None => "a newer holder has written there".to_owned(),
-        };
-        let (token, what) = (asked.token.to_str().unwrap_or_default(), &asked.what);
-        self.hold.send_if_modified(|hold| {
-            // A token that has come since is not blamed.
-            let first = hold.token == asked.token && hold.refusal.is_none();
-            if first {
-                tracing::error!(
-                    "token {token} is stale: {what} was refused, because {newer}; nothing more is \
-                     forwarded"
-                );
-                hold.refusal = Some(answer.clone());
-            }
-            first
-        });
-        answer.map(Body::from)
-    }
-
-    /// Counts a refusal that ends no hold, or an unknown outcome.
-    fn refused(&self, asked: &Asked, outcome: &str, why: Option<&str>) {
-        let mut counts = locked(&self.counts);
-        let count = counts.refused.entry(outcome.to_owned()).or_default();
-        *count += 1;
-        if *count == 1 {
-            tracing::warn!(
-                request = asked.what,
-                outcome,
-                why,
-                "a request was refused, or its outcome is unknown; further ones with this outcome \
-                 are only counted"
-            );
-        }
-    }
 }
 
 /// Reads a body that is known to be short. Any other passes piece by piece.

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::clients::with_port;
 use self::command::{Holder, code, code_of};
-use self::forward::{Fencepost, Forwarder, Hold};
+use self::forward::{Forwarder, Hold};
 use self::token::TokenSource;
 use crate::config::Settings;
 use crate::json_values::wall_clock;
@@ -126,6 +126,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         options.http_proxy.is_none() || hosts.contains(&address),
         "--http-proxy needs a port: give --listen an address, not a Unix socket"
     );
+    let (client, base) = forward::client(&settings.upstream)?;
     let forwarder = Arc::new(Forwarder {
         hold: watch::Sender::new(Hold::of(token)),
         counts: Mutex::default(),
@@ -133,7 +134,8 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         operation: options.operation.take(),
         retry_for: options.retry_for,
         hosts: hosts.iter().map(|host| with_port(host)).collect(),
-        fencepost: Fencepost::new(&settings.upstream)?,
+        client,
+        base,
     });
     let began = Instant::now();
     let stop = CancellationToken::new();

@@ -11,8 +11,8 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Uri};
 
 use super::admin::read_token;
-use super::logging;
 use super::usage::path_and_query;
+use crate::app::LogOutput;
 use crate::attach::{self, AttachOptions};
 use crate::config::{self, Overrides};
 use crate::proxy::headers::TARGET;
@@ -178,7 +178,7 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let (claims, http_proxy) = (args.claims()?, args.proxied()?);
     let mut options = args.options;
     (options.claims, options.http_proxy) = (claims, http_proxy);
-    let _logging = logging::start(&settings.log, None)?;
+    let _log = LogOutput::start(&settings.log, None)?;
     let code = attach::run(options, settings).await?;
     Ok(ExitCode::from(code))
 }

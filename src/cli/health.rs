@@ -7,8 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::admin::AdminArgs;
-use crate::admin::ReadyReport;
-use crate::admin::api::Live;
+use crate::admin::api::{Live, ReadyReport};
 use crate::printable::line;
 
 /// A probe answers at once or not at all.

@@ -11,7 +11,6 @@ mod check;
 mod drain;
 mod explain;
 mod health;
-mod logging;
 mod marks;
 mod operations;
 mod overrides;
@@ -222,9 +221,8 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let instance = InstanceId::from_bits(rand::random());
-    let logging = logging::start(&settings.log, Some(instance))?;
-    let output = logging.output.clone();
-    app::serve(loader, settings, warnings, output, instance).await?;
+    let log = app::LogOutput::start(&settings.log, Some(instance))?;
+    app::serve(loader, settings, warnings, log, instance).await?;
     Ok(true)
 }
 
@@ -235,7 +233,7 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
     let Some((settings, _)) = loaded(&loader) else {
         return Ok(false);
     };
-    let _logging = logging::start(&settings.log, None)?;
+    let _log = app::LogOutput::start(&settings.log, None)?;
     let progress = Progress::start("migrating", None)?;
     let bar = progress.bar.clone();
     let say = |line: String| {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -15,7 +15,6 @@ use serde_json::Value;
 use super::admin::{http_client, roots};
 use super::shown;
 use super::usage::{field, path_and_query};
-use crate::json_values::wall_clock;
 use crate::proxy::headers::{OUTCOME, TOKEN};
 
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
@@ -52,8 +51,8 @@ pub(super) struct ProbeArgs {
     /// Do not try to go around the proxy. The drill then shows only that the proxy refuses.
     #[arg(long)]
     no_direct: bool,
-    /// The current token; the stale one is one less. [default: one above the mark; with `disclose:
-    /// false`, the milliseconds since 1970]
+    /// The current token; the stale one is one less. Needed where `disclose: false` hides the mark.
+    /// [default: one above the mark]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..))]
     token: Option<i64>,
     /// PEM file with the CAs for https:// URLs. [default: the system's]
@@ -143,12 +142,16 @@ struct Answer {
     /// The token, the status and the outcome of a refusal.
     words: String,
     status: u16,
-    /// The proxy's own answer, not the upstream's.
-    refused: bool,
-    /// Refused as stale.
-    stale: bool,
+    /// The reason, if it is the proxy's own answer and not the upstream's.
+    outcome: Option<String>,
     /// The mark, where a refusal names it.
     mark: Option<i64>,
+}
+
+impl Answer {
+    fn is_stale(&self) -> bool {
+        self.outcome.as_deref() == Some("stale-token")
+    }
 }
 
 impl ProbeArgs {
@@ -162,17 +165,15 @@ impl ProbeArgs {
             }
             out.push('\n');
         }
-        let held = if report.passed {
+        out += if report.passed {
             "The fence held."
         } else {
             "The fence did not hold, or could not be tried."
         };
-        let direct = if self.no_direct {
-            " No way around it was tried."
-        } else {
-            ""
-        };
-        format!("{out}{held}{direct}\n")
+        if self.no_direct {
+            out += " No way around it was tried.";
+        }
+        out + "\n"
     }
 
     /// Keeps no connection: each request shows what one new client sees.
@@ -201,8 +202,7 @@ impl ProbeArgs {
 
     /// Writes with the current token. Returns it, and the answer in words.
     ///
-    /// The first try without `--token` is 0: its refusal names the mark. A number from the clock
-    /// would leap past a route's `token.max_jump`, which is counted and raises an alert.
+    /// The first try without `--token` is 0: its refusal names the mark.
     async fn current(&self, client: &Client) -> Result<(i64, String), String> {
         let first = self.token.unwrap_or(0);
         let answer = self.write(client, first).await?;
@@ -210,9 +210,8 @@ impl ProbeArgs {
         let (token, above) = match answer.mark {
             Some(mark) => (mark.saturating_add(1), format!(", above the mark {mark}")),
             None if first == 0 && passed => (1, String::new()),
-            // With `disclose: false` refusals do not name the mark.
-            None if first == 0 && answer.stale => (by_the_clock(), String::new()),
             None if passed => return Ok((first, answer.words)),
+            None if answer.is_stale() => return Err(answer.words + ", and no mark: use --token"),
             None => return Err(answer.words),
         };
         let answer = self.write(client, token).await?;
@@ -229,15 +228,15 @@ impl ProbeArgs {
     fn passed(&self, answer: &Answer) -> bool {
         let is_success = (200..300).contains(&answer.status);
         let expected = self.expect.map(|status| answer.status == status);
-        !answer.refused && expected.unwrap_or(is_success)
+        answer.outcome.is_none() && expected.unwrap_or(is_success)
     }
 
     /// A zombie's write through the proxy; good if it is refused as stale.
     async fn stale(&self, client: &Client, token: i64) -> Result<String, String> {
         let answer = self.write(client, token).await?;
-        if answer.stale && matches!(answer.status, 409 | 412) {
+        if answer.is_stale() && matches!(answer.status, 409 | 412) {
             Ok(answer.words)
-        } else if !answer.refused {
+        } else if answer.outcome.is_none() {
             Err(answer.words + ": THE UPSTREAM TOOK A STALE WRITE")
         } else {
             Err(answer.words)
@@ -257,9 +256,8 @@ impl ProbeArgs {
         Ok(Answer {
             words: format!("token {token}: {status}{}", word.unwrap_or_default()),
             status,
-            refused: outcome.is_some(),
-            stale: outcome.as_deref() == Some("stale-token"),
             mark: mark.filter(|_| outcome.is_some()),
+            outcome,
         })
     }
 
@@ -330,12 +328,6 @@ impl ProbeArgs {
         }
         anyhow::Error::new(error).root_cause().to_string()
     }
-}
-
-/// The milliseconds since 1970: they grow from drill to drill, on whatever machine.
-fn by_the_clock() -> i64 {
-    let since = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
-    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }
 
 /// True if bytes came that are no HTTP/1.1: an HTTP/2 server, for one.

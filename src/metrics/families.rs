@@ -5,11 +5,10 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use prometheus::core::{
-    Atomic, AtomicU64, Collector, GenericCounter, GenericGauge, GenericGaugeVec, MetricVec,
-    MetricVecBuilder,
+    Atomic, AtomicU64, Collector, GenericGauge, GenericGaugeVec, MetricVec, MetricVecBuilder,
 };
 use prometheus::{
-    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
 
@@ -175,18 +174,6 @@ families! {
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label
     /// `instance` would be the target's address in Prometheus.
     instance_info: IntGaugeVec = gauges("fencepost_instance_info", &["id"]);
-    /// Seconds of CPU time used, user and system.
-    process_cpu: Counter = counter("process_cpu_seconds_total");
-    /// Resident memory in bytes.
-    process_memory: Gauge = gauge("process_resident_memory_bytes");
-    /// Open file descriptors.
-    process_open_fds: Gauge = gauge("process_open_fds");
-    /// The most file descriptors that may be open.
-    process_max_fds: Gauge = gauge("process_max_fds");
-    /// Threads.
-    process_threads: Gauge = gauge("process_threads");
-    /// When the process started, in seconds since 1970.
-    process_start_time: Gauge = gauge("process_start_time_seconds");
 }
 
 /// Why the constructors below cannot fail: names, labels and buckets are constants.
@@ -234,8 +221,8 @@ fn registered<C: Collector + Clone + 'static>(
     collector
 }
 
-fn counter<P: Atomic + 'static>(registry: &Registry, opts: Opts) -> GenericCounter<P> {
-    registered(registry, GenericCounter::with_opts(opts))
+fn counter(registry: &Registry, opts: Opts) -> IntCounter {
+    registered(registry, IntCounter::with_opts(opts))
 }
 
 fn counters(registry: &Registry, opts: Opts, labels: &[&str]) -> IntCounterVec {

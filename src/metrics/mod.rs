@@ -13,7 +13,6 @@
 mod distinct;
 mod families;
 mod labels;
-mod process;
 mod route;
 mod store;
 
@@ -21,6 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{Registry, TextEncoder};
 use tokio::time::MissedTickBehavior;
 
@@ -66,12 +66,15 @@ impl Metrics {
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
         let series = Arc::new(Families::register(&registry));
-        process::started(&series);
+        let process = registry.register(Box::new(ProcessCollector::for_self()));
+        process.expect("no family of ours has the name of another");
         let build = series.build_info.with_label_values(&[VERSION, COMMIT]);
         build.set(1);
         // The program only starts on a configuration that was read.
         series.config_reload_ok.set(1);
         let unmatched = Arc::new(RouteMetrics::new(&series, UNMATCHED));
+        // Such requests pass while any route only observes.
+        unmatched.start(Mode::Observe);
         let claim = Arc::new(RouteMetrics::new(&series, CLAIM));
         claim.start(Mode::Enforce);
         let by_label = HashMap::from([
@@ -98,13 +101,6 @@ impl Metrics {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         let modes = &self.series.route_mode;
         modes.reset();
-        let observed = routes.iter().any(|(_, mode)| *mode == Mode::Observe);
-        let unmatched = if observed {
-            Mode::Observe
-        } else {
-            Mode::Bypass
-        };
-        self.unmatched.start(unmatched);
         for (label, mode) in routes {
             by_label
                 .entry(label.clone())
@@ -211,7 +207,6 @@ impl Metrics {
     /// Everything, in Prometheus's text format 0.0.4, as of a time.
     #[must_use]
     pub fn encode(&self, now: Instant) -> String {
-        process::refresh(&self.series);
         let distinct = self.stale_resources.count(now);
         self.series.stale_resources.set(distinct as u64);
         TextEncoder::new()

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderValue, Request, header};
@@ -11,10 +12,11 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::admin::auth::AdminPeer;
-use crate::admin::{AdminState, LoadedConfig, Readiness, router};
+use crate::admin::{AdminState, LoadedConfig, router};
 use crate::config::{self, AdminSettings, Overrides, RouteTable};
 use crate::fencing::tests::rows::Mark;
 use crate::fencing::tests::{Double, Rig, clock, key, token};
+use crate::json_values::wall_clock;
 use crate::rejections::Rejections;
 use crate::routing::Token;
 use crate::store::routes::RouteRecord;
@@ -83,12 +85,9 @@ impl Admin {
             metrics: Arc::clone(rig.metrics()),
             rejections: Arc::new(Rejections::default()),
             active: Arc::default(),
-            readiness: Arc::new(Readiness::new(
-                "0000000000000001",
-                false,
-                Arc::clone(rig.metrics().store()),
-                routes,
-            )),
+            readiness: Arc::default(),
+            routes,
+            started: wall_clock(),
             loaded: loaded.subscribe(),
         };
         Self {
@@ -101,9 +100,15 @@ impl Admin {
     }
 
     /// Changes the block `admin` of the configuration in force.
-    pub(super) fn configure(&self, change: impl FnOnce(&mut AdminSettings)) {
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut AdminSettings)) {
         self.loaded
             .send_modify(|loaded| change(&mut Arc::make_mut(&mut loaded.settings).admin));
+    }
+
+    /// The store is reached for the first time.
+    pub(crate) fn reach_store(&self) {
+        let reached = &self.state.readiness.store_reached;
+        reached.store(true, Ordering::Release);
     }
 
     /// Puts a mark into the store, as if another instance had raised it.

@@ -1,78 +1,101 @@
-//! [`LogOutput`]: the log's way to standard error, and its filter, which a reload changes.
-//! [`LogWriter`]: the queue of log lines, which a separate thread writes.
+//! The log on standard error: one JSON object per line, or readable text. [`LogOutput`] is its start
+//! and its filter, which a reload changes. [`LogWriter`] is the queue of its lines.
 //!
 //! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
-//! leaves its line in a bounded queue. A line that finds no room is dropped and counted.
+//! leaves its line in a bounded queue, and a separate thread writes it. A line that finds no room is
+//! dropped and counted.
 //!
 //! Every line is made [`printable`] here, because clients control parts of it.
 
 use std::borrow::Cow;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::sleep;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use anyhow::Context as _;
 use tracing::Level;
-use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{ParseError, Targets};
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry};
 
-use crate::config::{LogFormat, LogLevel};
+use crate::config::{LogFormat, LogLevel, LogSettings};
 use crate::metrics::Metrics;
 use crate::printable;
+use crate::store::InstanceId;
 
 /// How many bytes may wait to be written.
 const MAX_WAITING: usize = 1 << 20;
-/// Lines are written together up to a pipe's capacity.
-const CHUNK: usize = 64 << 10;
 /// How often [`LogWriter::flush`] looks before it gives up: for a second.
 const LAST_LOOKS: u32 = 100;
-/// Pause before looking again, or before retrying when stderr is non-blocking and full.
+/// Its pause before it looks again.
 const AGAIN: Duration = Duration::from_millis(10);
-
 /// The interval at which lost lines are counted.
 const COUNT_AGAIN: Duration = Duration::from_secs(1);
 
-/// The log of this process.
+/// The log of this process. The last lines are written when it is dropped.
 #[derive(Clone, Debug)]
 pub struct LogOutput {
-    pub writer: LogWriter,
-    pub filter: Handle<Targets, Registry>,
+    pub(super) writer: Arc<LogWriter>,
+    pub(super) filter: Handle<Targets, Registry>,
 }
 
 impl LogOutput {
+    /// Starts logging. Each line names `instance`, if there is one.
+    pub fn start(settings: &LogSettings, instance: Option<InstanceId>) -> anyhow::Result<Self> {
+        let filter =
+            targets(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
+        let name = instance.map(InstanceId::name);
+        let writer = LogWriter::start(io::stderr(), settings.format, name.as_deref())
+            .context("the log's thread cannot be started")?;
+        let (layer, filter) = reload::Layer::new(filter);
+        let lines = tracing_subscriber::fmt::layer().with_writer(Arc::clone(&writer));
+        let lines = match settings.format {
+            LogFormat::Json => lines
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .boxed(),
+            LogFormat::Text => lines.with_ansi(false).boxed(),
+        };
+        let subscriber = tracing_subscriber::registry().with(layer).with(lines);
+        subscriber.try_init().context("logging cannot be started")?;
+        Ok(Self { writer, filter })
+    }
+
     /// Has the log show this from now on.
     pub(super) fn set(&self, level: &LogLevel) -> anyhow::Result<()> {
         Ok(self.filter.reload(targets(level)?)?)
     }
 }
 
+impl Drop for LogOutput {
+    fn drop(&mut self) {
+        self.writer.flush();
+    }
+}
+
 /// The filter of a level. At each level, `off` included, the log shows that it was changed.
-pub fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
+fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
     let targets: Targets = level.to_string().parse()?;
     Ok(targets.with_target("fencepost::app::reload", Level::INFO))
 }
 
 /// Accepts lines and queues them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LogWriter {
     lines: Sender<Vec<u8>>,
-    counts: Arc<LineCounts>,
-    format: LogFormat,
-    /// The field that ends each line.
-    instance: Arc<str>,
-}
-
-#[derive(Debug, Default)]
-struct LineCounts {
     /// Bytes that are queued or being written.
     waiting: AtomicUsize,
     /// Lines that were dropped since the start.
     dropped: AtomicU64,
+    format: LogFormat,
+    /// The field that ends each line.
+    instance: String,
 }
 
 impl LogWriter {
@@ -82,34 +105,33 @@ impl LogWriter {
         to: impl Write + Send + 'static,
         format: LogFormat,
         instance: Option<&str>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Arc<Self>> {
         let (lines, queued) = channel();
-        let counts = Arc::<LineCounts>::default();
-        let shared = Arc::clone(&counts);
-        std::thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || shared.write_to(to, &queued))?;
         let instance = instance.map_or_else(String::new, |name| match format {
             LogFormat::Json => format!(",\"instance\":\"{name}\""),
             LogFormat::Text => format!(" instance={name}"),
         });
-        Ok(Self {
+        let writer = Arc::new(Self {
             lines,
-            counts,
+            waiting: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
             format,
-            instance: instance.into(),
-        })
+            instance,
+        });
+        let shared = Arc::clone(&writer);
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || shared.write_to(to, &queued))?;
+        Ok(writer)
     }
 
     /// Counts lost lines, for as long as the process lives. They are reported once none was lost
     /// for a while: then there is room for the line that says so.
-    pub(super) async fn count_dropped(self, metrics: Arc<Metrics>) {
+    pub(super) async fn count_dropped(self: Arc<Self>, metrics: Arc<Metrics>) {
         let counter = &metrics.series.log_lines_dropped;
-        let mut tick = tokio::time::interval(COUNT_AGAIN);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut said = 0;
         loop {
-            tick.tick().await;
+            tokio::time::sleep(COUNT_AGAIN).await;
             let (known, now) = (counter.get(), self.dropped());
             counter.inc_by(now - known);
             if now == known && now > said {
@@ -127,16 +149,26 @@ impl LogWriter {
 
     /// How many lines were dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
-        self.counts.dropped.load(Ordering::Relaxed)
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Waits until all lines are written, for a second at most. Blocks.
     pub fn flush(&self) {
         for _ in 0..LAST_LOOKS {
-            if self.counts.waiting.load(Ordering::Acquire) == 0 {
+            if self.waiting.load(Ordering::Acquire) == 0 {
                 return;
             }
-            sleep(AGAIN);
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Writes all lines as they come.
+    fn write_to(&self, mut to: impl Write, queued: &Receiver<Vec<u8>>) {
+        while let Ok(line) = queued.recv() {
+            if to.write_all(&line).is_err() {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            self.waiting.fetch_sub(line.len(), Ordering::Release);
         }
     }
 }
@@ -149,7 +181,7 @@ fn clean(format: LogFormat, line: &str) -> Cow<'_, str> {
     }
 }
 
-impl Write for LogWriter {
+impl Write for &LogWriter {
     /// Takes a line whole, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
@@ -161,11 +193,11 @@ impl Write for LogWriter {
         };
         let queued = [text, &self.instance, end].concat().into_bytes();
         let length = queued.len();
-        let waiting = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
+        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
         // The thread that receives lives as long as the process.
         if waiting + length > MAX_WAITING || self.lines.send(queued).is_err() {
-            self.counts.waiting.fetch_sub(length, Ordering::Relaxed);
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            self.waiting.fetch_sub(length, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
@@ -173,46 +205,6 @@ impl Write for LogWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-impl<'a> MakeWriter<'a> for LogWriter {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl LineCounts {
-    /// Writes all lines as they come.
-    fn write_to(&self, mut to: impl Write, queued: &Receiver<Vec<u8>>) {
-        while let Ok(mut chunk) = queued.recv() {
-            while chunk.len() < CHUNK
-                && let Ok(line) = queued.try_recv()
-            {
-                chunk.extend(line);
-            }
-            let unwritten = write_all(&mut to, &chunk);
-            // Lines that end in them were not written whole.
-            let lost = unwritten.split(|byte| *byte == b'\n').count() - 1;
-            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
-            self.waiting.fetch_sub(chunk.len(), Ordering::Release);
-        }
-    }
-}
-
-/// Writes; returns what could not be written.
-fn write_all<'a>(to: &mut impl Write, mut left: &'a [u8]) -> &'a [u8] {
-    while !left.is_empty() {
-        match to.write(left) {
-            Ok(0) => return left,
-            Ok(written) => left = &left[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(AGAIN),
-            Err(_) => return left,
-        }
-    }
-    left
 }
 
 #[cfg(test)]
@@ -234,7 +226,7 @@ mod tests {
                 .expect("the test hears it");
             match self.told.recv() {
                 Ok(true) => Ok(bytes.len()),
-                _ => Err(ErrorKind::BrokenPipe.into()),
+                _ => Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
 
@@ -246,8 +238,9 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
-        let mut writer =
-            LogWriter::start(Reader { begun, told }, LogFormat::Text, None).expect("a thread");
+        let started = LogWriter::start(Reader { begun, told }, LogFormat::Text, None);
+        let started = started.expect("a thread");
+        let mut writer = &*started;
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -259,14 +252,11 @@ mod tests {
         assert_eq!(writer.dropped(), 10, "nine, and one for the four bytes");
 
         tell.send(true).expect("it is written");
-        let mut all = 4;
-        while all < MAX_WAITING - line.len() {
-            let chunk = begins.recv().expect("a write");
-            assert!(chunk.len() < CHUNK + line.len());
-            all += chunk.len();
+        for _ in 1..MAX_WAITING / line.len() {
+            assert_eq!(begins.recv().expect("a write"), line);
             tell.send(true).expect("it is written");
         }
-        LogWriter::flush(&writer);
+        LogWriter::flush(writer);
 
         // Standard error is gone: nothing waits, and all is counted.
         writer.write_all(b"two\n").expect("it is taken");
@@ -289,8 +279,8 @@ mod tests {
         ] {
             let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
             let reader = Reader { begun, told };
-            let mut writer = LogWriter::start(reader, format, Some("1f")).expect("a thread");
-            writer.write_all(line.as_bytes()).expect("it is taken");
+            let writer = LogWriter::start(reader, format, Some("1f")).expect("a thread");
+            (&*writer).write_all(line.as_bytes()).expect("it is taken");
             assert_eq!(begins.recv().expect("a write"), written.as_bytes());
             tell.send(true).expect("it is written");
         }
@@ -325,12 +315,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_lost_is_counted() {
         let metrics = Arc::new(Metrics::new(&[]));
-        let mut log = LogWriter::start(Closed, LogFormat::Text, None).expect("a thread");
-        let counting = tokio::spawn(log.clone().count_dropped(Arc::clone(&metrics)));
+        let log = LogWriter::start(Closed, LogFormat::Text, None).expect("a thread");
+        let counting = tokio::spawn(Arc::clone(&log).count_dropped(Arc::clone(&metrics)));
         let mut total = 0;
         for lost in [0, 7, 0, 5] {
             for _ in 0..lost {
-                log.write_all(b"a line\n").expect("it is taken");
+                (&*log).write_all(b"a line\n").expect("it is taken");
             }
             LogWriter::flush(&log);
             total += lost;
