@@ -15,7 +15,7 @@ pub type End = dyn Fn(&[&[u8]]) -> Result<Option<usize>, String>;
 
 /// Where the proxy finds the end.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<usize>, String> {
-    let mut content = ContentReader::new(Framing::Chunked, ContentReader::NONE);
+    let mut content = ContentReader::of_request(Framing::Chunked);
     let mut buf = BytesMut::new();
     let mut come = 0;
     for piece in pieces {

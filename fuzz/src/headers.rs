@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use fencepost::http1::Fields;
 use fencepost::proxy::headers::{
-    ForUpstream, Via, fencing_token, method_overrides, request_for_upstream, response_for_client,
-    single, strip_trailers, text,
+    ForUpstream, TrailerRules, Via, fencing_token, method_overrides, request_for_upstream,
+    response_for_client, single, text,
 };
 use fencepost::routing::{ResourceKey, Token};
 use fencepost::store::InstanceId;
@@ -254,9 +254,9 @@ fn strip_by_the_letter(headers: &mut HeaderMap) {
 }
 
 /// Checks these fields as trailers.
-fn trailers(sent: &HeaderMap) -> Result<(), String> {
+fn trailers(rules: &TrailerRules, sent: &HeaderMap) -> Result<(), String> {
     let mut kept = sent.clone();
-    strip_trailers(&mut kept);
+    rules.strip(&mut kept);
     for name in cgi(&kept).keys() {
         let bad = [
             "CONTENT_LENGTH",
@@ -274,17 +274,23 @@ fn trailers(sent: &HeaderMap) -> Result<(), String> {
             "{name} goes on as a trailer"
         );
     }
+    for option in options(sent) {
+        hold!(
+            !option.starts_with("x-") || !kept.contains_key(option.as_str()),
+            "{option} is named in Connection, and goes on as a trailer"
+        );
+    }
     let once = kept.clone();
-    strip_trailers(&mut kept);
+    rules.strip(&mut kept);
     hold!(once == kept, "more trailers go the second time");
     Ok(())
 }
 
 fn answer(via: Via, sent: &HeaderMap) -> Result<(), String> {
     let mut edited = Fields::from(sent);
-    response_for_client(&mut edited, Version::HTTP_11, via);
+    let rules = response_for_client(&mut edited, Version::HTTP_11, via);
     let found = edited.to_map();
-    trailers(sent)?;
+    trailers(&rules, sent)?;
     let view = cgi(&found);
     hold!(
         !view.keys().any(|name| name.starts_with("X_FENCING_")),

@@ -150,6 +150,7 @@ fn framing(message: &Message<'_>) -> Option<Framing> {
         }
         lengths.push(member.parse::<i64>().ok()?.unsigned_abs());
     }
+    lengths.dedup();
     let codings: Vec<&[u8]> = values(b"transfer-encoding").collect();
     match (&lengths[..], &codings[..]) {
         ([], []) => Some(Framing::None),

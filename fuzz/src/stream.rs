@@ -45,7 +45,7 @@ pub fn real(pieces: &[&[u8]]) -> Passed {
                 heads.read(&mut buf, &LIMITS).map(|next| match next {
                     NextHead::Request(request) => {
                         passed.heads += 1;
-                        content = ContentReader::new(request.framing, ContentReader::NONE);
+                        content = ContentReader::of_request(request.framing);
                         Some(())
                     }
                     NextHead::Http2 => {

@@ -7,7 +7,7 @@ use memchr::memchr;
 
 use super::Fields;
 use super::head::{
-    HeadEnd, HeadLimits, MessageError, REPEATED, is_in_value, length_of, number, same_name, trim,
+    HeadEnd, HeadLimits, MessageError, is_in_value, length_of, number, same_name, trim,
 };
 use super::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
@@ -51,16 +51,6 @@ pub fn is_framing_twin(name: &[u8]) -> bool {
     [CONTENT_LENGTH, TRANSFER_ENCODING].into_iter().any(twin)
 }
 
-/// The value of a field that may have one line. Equal lines are refused too, since readers differ on
-/// which they take.
-pub(super) fn one<'a>(fields: &'a Fields, name: &'a str) -> Result<Option<&'a [u8]>, MessageError> {
-    let mut values = fields.get_all(name);
-    match (values.next(), values.next()) {
-        (value, None) => Ok(value),
-        _ => Err(REPEATED),
-    }
-}
-
 /// The value of a `Content-Length`: 1*DIGIT (RFC 9110, 8.6), at most 2^63-1.
 pub fn content_length(value: &[u8]) -> Result<u64, MessageError> {
     number(value, 10).ok_or(LENGTH)
@@ -92,13 +82,26 @@ impl ContentReader {
     /// No content.
     pub const NONE: Self = Self::Length(0);
 
-    /// The content of a message. `unframed`: that of one without a framing field.
+    /// The content of a request.
     #[must_use]
-    pub fn new(framing: Framing, unframed: Self) -> Self {
+    pub fn of_request(framing: Framing) -> Self {
         match framing {
-            Framing::None => unframed,
+            Framing::None => Self::NONE,
             Framing::Length(length) => Self::Length(length),
             Framing::Chunked => Self::Chunked(Chunks::default()),
+        }
+    }
+
+    /// The content of a final response whose status and method allow some.
+    #[must_use]
+    pub fn of_response(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::ToEnd,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunked(Chunks {
+                padded: true,
+                ..Chunks::default()
+            }),
         }
     }
 
@@ -171,6 +174,8 @@ pub struct Chunks {
     /// The rest of the current chunk's data.
     left: u64,
     extensions: usize,
+    /// White space may follow a size, as Apache 1.3 pads it.
+    padded: bool,
     end: HeadEnd,
     trailers: Option<Box<HeaderMap>>,
 }
@@ -241,7 +246,7 @@ impl Chunks {
         let size = number(digits, 16).filter(|_| digits.len() <= SIZE_DIGITS);
         let size = size.ok_or(SIZE)?;
         let fits = match trim(rest) {
-            [] => rest.is_empty(),
+            [] => rest.is_empty() || self.padded,
             [b';', text @ ..] => text.iter().all(|byte| is_in_value(*byte)),
             _ => false,
         };

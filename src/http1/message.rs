@@ -94,6 +94,8 @@ pub struct ResponseHead {
     pub status: StatusCode,
     /// As it was received.
     pub version: Version,
+    /// `None`: the usual one.
+    pub reason: Option<Bytes>,
     pub fields: Fields,
 }
 
@@ -109,6 +111,7 @@ impl<B> Response<B> {
         let head = ResponseHead {
             status,
             version: Version::HTTP_11,
+            reason: None,
             fields: Fields::default(),
         };
         Self { head, body }

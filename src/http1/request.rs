@@ -23,10 +23,10 @@ use std::net::Ipv6Addr;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, Version};
 
-use super::content::{CODING_ON_1_0, Framing, content_length, is_chunked, is_framing_twin, one};
+use super::content::{CODING_ON_1_0, Framing, content_length, is_chunked, is_framing_twin};
 use super::fields::{connection_has, members};
 use super::head::{
-    HeadEnd, HeadLimits, LINE_END, MessageError, is_tchar, is_token, length_of, number,
+    HeadEnd, HeadLimits, LINE_END, MessageError, REPEATED, is_tchar, is_token, length_of, number,
 };
 use super::names::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, UPGRADE};
 use super::{Fields, RequestHead, Target};
@@ -169,6 +169,16 @@ impl Request {
             upgrade: upgrade.is_some() && http_11,
             head: RequestHead::new(method, target, version, fields),
         })
+    }
+}
+
+/// The value of a field that may have one line. Equal lines are refused too, since readers differ on
+/// which they take.
+fn one<'a>(fields: &'a Fields, name: &'a str) -> Result<Option<&'a [u8]>, MessageError> {
+    let mut values = fields.get_all(name);
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(REPEATED),
     }
 }
 

@@ -81,7 +81,7 @@ impl Client {
                     return Ok(());
                 }
             };
-            self.content = ContentReader::new(request.framing, ContentReader::NONE);
+            self.content = ContentReader::of_request(request.framing);
             let target = request.head.target.as_str().to_owned();
             self.seen.push((target, Vec::new()));
         }
@@ -90,7 +90,7 @@ impl Client {
 
 /// How many of these bytes belong to a chunked body as far as it has come, and if it is whole.
 fn chunks(body: &[u8]) -> Result<(usize, bool), MessageError> {
-    let mut content = ContentReader::new(Framing::Chunked, ContentReader::NONE);
+    let mut content = ContentReader::of_request(Framing::Chunked);
     let mut buf = BytesMut::from(body);
     while content.take(&mut buf, &LIMITS)?.is_some() {}
     Ok((body.len() - buf.len(), content.is_end()))

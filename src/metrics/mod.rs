@@ -66,8 +66,8 @@ impl Metrics {
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
         let series = Arc::new(Families::register(&registry));
-        let process = registry.register(Box::new(ProcessCollector::for_self()));
-        process.expect("no family of ours has the name of another");
+        // Refused only if another family had the name of one of these.
+        let _ = registry.register(Box::new(ProcessCollector::for_self()));
         let build = series.build_info.with_label_values(&[VERSION, COMMIT]);
         build.set(1);
         // The program only starts on a configuration that was read.
@@ -209,8 +209,11 @@ impl Metrics {
     pub fn encode(&self, now: Instant) -> String {
         let distinct = self.stale_resources.count(now);
         self.series.stale_resources.set(distinct as u64);
+        let mut families = self.registry.gather();
+        // Nobody looks at this one, and it says little.
+        families.retain(|family| family.name() != "process_virtual_memory_bytes");
         TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
+            .encode_to_string(&families)
             .unwrap_or_else(|error| format!("# cannot be encoded: {error}\n"))
     }
 

@@ -137,18 +137,26 @@ impl Proxy {
         if let Some(host) = target.host(&head.fields) {
             fields.insert(HOST, host);
         }
-        let asked = RequestHead::new(Method::GET, target, head.version, fields);
         let rules = context.snapshot.body_rules(route.settings.body);
-        let body = RequestBody::streamed(Received::Whole(Bytes::new()), &rules)?;
-        let exchange = self.exchange(context, asked, body, None, None);
         let upstream = &context.snapshot.upstream;
         let timeout = route.settings.upstream.timeout.0;
         context
             .progress
             .enter(Stage::Upstream, Some(Instant::now() + timeout));
         let answered = async {
-            let reserved = upstream.reserve(None).await?;
-            let answer = upstream.send(reserved, exchange.request).await?;
+            let ask = async || {
+                let (target, fields) = (target.clone(), fields.clone());
+                let asked = RequestHead::new(Method::GET, target, head.version, fields);
+                let body = RequestBody::streamed(Received::Whole(Bytes::new()), &rules)?;
+                let exchange = self.exchange(context, asked, body, None, None);
+                let reserved = upstream.reserve(None).await?;
+                Ok::<_, Refusal>(upstream.send(reserved, exchange.request).await?)
+            };
+            // An idle connection may have ended under the first one.
+            let answer = match ask().await {
+                Ok(answer) => answer,
+                Err(_) => ask().await?,
+            };
             let Response { head, body } = answer;
             let body = Limited::new(body, LOOKED_UP).collect().await;
             let body = body.map_err(|error| Refusal::unreachable(error.to_string()))?;

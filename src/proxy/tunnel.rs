@@ -1,11 +1,14 @@
-//! Tunnels: two connections that have left HTTP (RFC 9110, 7.8), joined until both have ended.
+//! Tunnels: two connections that have left HTTP (RFC 9110, 7.8), joined until one of them ends.
 //!
 //! The content of a tunnel cannot be judged message by message, so a route that fences opens none.
 //!
 //! There is no idle timeout. Only the tunnel's own protocol knows whether a silent tunnel is alive
 //! (`WebSocket` has pings for it). TCP's keep-alive detects that the machine at the other end is gone.
 
-use tokio::io::copy_bidirectional;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +20,9 @@ use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE
 use crate::http1::{ClientSocket, Fields, RequestHead, Response};
 use crate::proxy::client_body::{ClientBody, full};
 use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
+
+/// The time that a client may take to end its side after the upstream has ended the other.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// The client's side of a tunnel to come.
 pub(crate) struct TunnelOpening {
@@ -74,7 +80,7 @@ impl TunnelOpening {
     }
 
     /// The upstream has answered 101. Returns the client's 101, and the tunnel that follows it. That
-    /// yields `true` if both sides have ended it.
+    /// yields `true` if the upstream has ended it.
     ///
     /// # Errors
     /// The upstream switched to a protocol that the client did not ask for.
@@ -105,8 +111,8 @@ impl TunnelOpening {
         Ok((answer, opening.run(into_upgraded(body))))
     }
 
-    /// Carries what comes either way, until both sides have ended or one breaks, the client's
-    /// connection is too old, or the process stops.
+    /// Carries what comes either way, until one side ends, the client's connection is too old, or
+    /// the process stops.
     async fn run(self, upstream: Option<Upgraded>) -> bool {
         let too_old = async {
             match self.until {
@@ -116,11 +122,7 @@ impl TunnelOpening {
         };
         let joined = async {
             match (self.client.await, upstream) {
-                (Ok(mut client), Some(mut upstream)) => {
-                    copy_bidirectional(&mut client, &mut upstream.tunnel())
-                        .await
-                        .is_ok()
-                }
+                (Ok(client), Some(mut upstream)) => join(client, upstream.tunnel()).await,
                 _ => false,
             }
         };
@@ -159,9 +161,48 @@ fn carries_http(protocol: &[u8]) -> bool {
     })
 }
 
+/// Copies both ways. `true`: the upstream has ended its side, before the client had ended its own,
+/// and the client has been given everything.
+async fn join(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+) -> bool {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
+    let upstream_ended = {
+        let up = async {
+            tokio::io::copy(&mut from_client, &mut to_upstream).await?;
+            to_upstream.shutdown().await
+        };
+        let down = tokio::io::copy(&mut from_upstream, &mut to_client);
+        let (mut up, mut down) = (pin!(up), pin!(down));
+        tokio::select! {
+            biased;
+            down = &mut down => down.is_ok(),
+            up = &mut up => {
+                if up.is_ok() {
+                    let _ = down.await;
+                }
+                false
+            }
+        }
+    };
+    if upstream_ended {
+        // The client may end its side too: a close with unread bytes would reset the connection,
+        // and with it what the client has not read yet.
+        let _ = tokio::time::timeout(LINGER, async {
+            to_client.shutdown().await?;
+            tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await
+        })
+        .await;
+    }
+    upstream_ended
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, duplex};
 
     fn map(lines: &[(&'static str, &str)]) -> Fields {
         let mut fields = Fields::default();
@@ -191,5 +232,43 @@ mod tests {
             assert_eq!(found, expected);
             assert_eq!(wanted(&headers), !expected.is_empty());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_upstreams_own_end_is_one() {
+        // The upstream ends first.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.write_all(b"hello").await.expect("room");
+        upstream.write_all(b"bye").await.expect("room");
+        upstream.shutdown().await.expect("open");
+        assert!(join(&mut a, &mut b).await);
+        let mut got = [0; 3];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"bye");
+
+        // The client ends first, and the upstream answers to the end.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.shutdown().await.expect("open");
+        let served = async {
+            let mut all = Vec::new();
+            upstream.read_to_end(&mut all).await.expect("an end");
+            upstream.write_all(b"rest").await.expect("room");
+            upstream.shutdown().await.expect("open");
+        };
+        let (whole, ()) = tokio::join!(join(&mut a, &mut b), served);
+        assert!(!whole);
+        let mut got = [0; 4];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"rest");
+
+        // The client is gone, and the upstream has not noticed.
+        let (client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        drop(client);
+        upstream.write_all(b"x").await.expect("room");
+        let joined = tokio::time::timeout(Duration::from_secs(20), join(&mut a, &mut b));
+        assert!(!joined.await.expect("it ends"));
     }
 }

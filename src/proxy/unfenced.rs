@@ -107,9 +107,9 @@ impl Proxy {
             return Ok(answer);
         }
         let Response { mut head, body } = response;
-        headers::response_for_client(&mut head.fields, head.version, self.via);
+        let rules = headers::response_for_client(&mut head.fields, head.version, self.via);
         let (length, uploads) = (body.size_hint().exact(), is_uploading(&body));
-        let mut reply = Reply::new(body, Conclusion::default(), watch);
+        let mut reply = Reply::new(body, rules, Conclusion::default(), watch);
         let source = if let Some(content) = reply.at_once().await? {
             ReplySource::Whole(content)
         } else if uploads {

@@ -250,7 +250,7 @@ pub trait Administration: Instances {
                     let _: (Era,) = session.one(TOUCH, vec![]).await?;
                     let present = session.rows(NOT_SETTLED, vec![Text(place)]).await?;
                     let present = present.into_iter().map(rows::instance);
-                    let mut present = present.collect::<Result<Vec<_>, _>>()?;
+                    let mut present: Vec<InstanceRow> = present.collect();
                     if present.is_empty() {
                         let ids: Vec<(i64,)> = session.rows("{unknown}", vec![]).await?;
                         let row = |(id,)| InstanceRow::unknown(InstanceId::from_row(id));

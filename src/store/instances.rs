@@ -111,7 +111,9 @@ pub trait Instances: OverEngine {
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
         let place = vec![Text(self.engine().known_place())];
         self.engine()
-            .fetch(Turn::Watch, NOT_SETTLED, place, rows::instance)
+            .fetch(Turn::Watch, NOT_SETTLED, place, |row| {
+                Ok(rows::instance(row))
+            })
             .await
     }
 

@@ -94,9 +94,9 @@ pub(super) type InstanceColumns = (i64, i64, i64, i64, i64, String, bool, bool);
 
 pub(super) fn instance(
     (id, renewals, lease, settle, undelivered, routes, dead, ended): InstanceColumns,
-) -> Result<InstanceRow, StoreError> {
+) -> InstanceRow {
     let span = |ms: i64| Duration::from_millis(ms.unsigned_abs());
-    Ok(InstanceRow {
+    InstanceRow {
         id: InstanceId::from_row(id),
         terms: Terms {
             renewals,
@@ -107,7 +107,7 @@ pub(super) fn instance(
         },
         dead,
         ended,
-    })
+    }
 }
 
 /// `(resource, action, before, after, reason, actor, at_ms)`.
@@ -154,7 +154,7 @@ pub(super) type FoundColumns<O> = (String, i64, Option<i64>, i64, Option<String>
 /// The answers to asks (resource, token, whether a mark must be there), from rows in any order. Such an
 /// ask has no row if there is no mark. `previous` is below 0 if there was none.
 pub(super) fn found<'a, O>(
-    rows: Vec<FoundColumns<O>>,
+    rows: &[FoundColumns<O>],
     asked: impl Iterator<Item = (&'a ResourceKey, Token, bool)>,
     epochs: impl Fn(&O) -> Result<Vec<Epoch>, StoreError>,
 ) -> Result<Vec<Found>, StoreError> {

@@ -288,7 +288,7 @@ impl Process {
                 keys.append(&mut self.recheck);
                 keys.sort();
                 keys.dedup();
-                self.look(keys);
+                self.look(&keys);
             }
             1 if !self.ceding => {
                 let mut epochs = errands.cedes.take(usize::MAX);
@@ -310,9 +310,9 @@ impl Process {
         }
     }
 
-    fn look(&mut self, keys: Vec<ResourceKey>) {
+    fn look(&mut self, keys: &[ResourceKey]) {
         let (era, by) = (self.table.era(), self.lease.identity());
-        let looking = self.table.looking(&keys, &by);
+        let looking = self.table.looking(keys, &by);
         if looking.is_empty() {
             return;
         }

@@ -296,9 +296,9 @@ async fn hand_on(
     let Response { mut head, body } = response;
     let (unknown, known) = (&open.terms.route.settings.unknown, open.terms.outcome);
     let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
-    headers::response_for_client(&mut head.fields, head.version, open.terms.via);
+    let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
-    let mut reply = Reply::new(body, conclusion, watch);
+    let mut reply = Reply::new(body, rules, conclusion, watch);
     if let Some(settings) = &open.terms.route.settings.outcome
         && open.terms.attempt.is_some()
     {

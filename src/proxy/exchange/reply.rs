@@ -16,7 +16,7 @@ use super::conclusion::Conclusion;
 use crate::body::{BoxError, MemoryShare};
 use crate::metrics::ResponseTimer;
 use crate::proxy::context::Context as RequestContext;
-use crate::proxy::headers::strip_trailers;
+use crate::proxy::headers::TrailerRules;
 use crate::proxy::recorder::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::traces::UpstreamSpan;
@@ -72,6 +72,7 @@ pub(in crate::proxy) struct Reply {
     pub body: ResponseBody,
     /// Read already.
     first: Option<Frame<Bytes>>,
+    rules: TrailerRules,
     pub conclusion: Conclusion,
     /// Keeps the parts of the answer that are to be remembered.
     pub recorder: Option<Box<Recorder>>,
@@ -82,12 +83,14 @@ pub(in crate::proxy) struct Reply {
 impl Reply {
     pub(in crate::proxy) fn new(
         body: ResponseBody,
+        rules: TrailerRules,
         conclusion: Conclusion,
         watch: ResponseWatch,
     ) -> Self {
         Self {
             body,
             first: None,
+            rules,
             conclusion,
             recorder: None,
             watch: Some(watch),
@@ -125,7 +128,7 @@ impl Reply {
             && let Some(trailers) = frame.trailers_mut()
         {
             self.conclusion.read(trailers);
-            strip_trailers(trailers);
+            self.rules.strip(trailers);
         }
         if let (Some(recorder), Some(Ok(frame))) = (&mut self.recorder, &frame)
             && let Some(data) = frame.data_ref()

@@ -172,20 +172,31 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
 }
 
 /// Turns an upstream's header into the client's. `version` is that of the upstream's response.
-pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) {
+/// Returns the rules for its trailers.
+pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) -> TrailerRules {
     let named = connection_named(fields);
     fields.remove_where(|name| is_hop_by_hop(name) || is_one_of(name, &named) || is_fencing(name));
     via.append(fields, version);
+    TrailerRules(named)
 }
 
-/// Removes from a response's trailers what is not allowed there. A client may merge trailers into
-/// the header, so fields that are allowed only in a header are removed (RFC 9110, 6.5.1), in any
-/// spelling. Requests' trailers are not forwarded at all.
-pub fn strip_trailers(trailers: &mut HeaderMap) {
-    let names: Vec<_> = trailers.keys().cloned().collect();
-    for name in names {
-        if never_a_trailer(name.as_str().as_bytes()) {
-            trailers.remove(name);
+/// Decides which trailers of a response go on. A client may merge trailers into the header, so
+/// fields that are allowed only in a header are removed (RFC 9110, 6.5.1), in any spelling, and so
+/// are those that the response's `Connection` names (7.6.1). Requests' trailers are not forwarded
+/// at all.
+#[derive(Clone, Debug, Default)]
+pub struct TrailerRules(Vec<String>);
+
+impl TrailerRules {
+    /// Removes from trailers what is not allowed there.
+    pub fn strip(&self, trailers: &mut HeaderMap) {
+        let names: Vec<_> = trailers.keys().cloned().collect();
+        for name in names {
+            let bytes = name.as_str().as_bytes();
+            let barred = self.0.iter().any(|barred| same_name(bytes, barred));
+            if barred || never_a_trailer(bytes) {
+                trailers.remove(name);
+            }
         }
     }
 }

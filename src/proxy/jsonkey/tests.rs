@@ -75,7 +75,7 @@ fn refused() {
         (r#"{"a":"x"}}"#, "trailing"),
         (r#"{"a":"x"} {"a":"y"}"#, "trailing"),
         (r#"{"a":"x"} x"#, "trailing"),
-        (r#"{"a":"x",}"#, "trailing comma"),
+        (r#"{"a":"x",}"#, "key must be a string"),
         (r#"{'a':"x"}"#, "key must be a string"),
         (r#"{"a":01}"#, "number"),
         (r#"{"a":+1}"#, "expected value"),

@@ -24,6 +24,8 @@ const HEAD_CHUNK: usize = 4 << 10;
 const BODY_CHUNK: usize = 32 << 10;
 /// With less room the buffer grows before a read.
 const MIN_ROOM: usize = 1 << 10;
+/// The reads that an unwanted body may take so that its connection can be kept.
+const MAX_DRAIN_READS: usize = 2;
 
 /// The reason why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +100,7 @@ impl Input {
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
         };
-        self.content = ContentReader::new(framing, ContentReader::NONE);
+        self.content = ContentReader::of_request(framing);
         self.expects = expects;
         if !expects
             && length.is_some_and(|length| self.buf.len() as u64 >= length)
@@ -164,16 +166,28 @@ impl Input {
     }
 
     /// The answer begins: no `100 Continue` is sent any more. If nobody reads the rest of the body,
-    /// it is discarded as far as it has been read. If that is not all, nothing more is read.
-    pub(super) fn begin_answer(&mut self) {
+    /// it is discarded as far as it has come. If that is not all, nothing more is read.
+    pub(super) fn begin_answer(&mut self, io: &mut ClientIo) {
         self.expects = false;
         if !matches!(&self.reading, Reading::Body(feed) if feed.is_dropped()) {
             return;
         }
         self.reading = Reading::Nothing;
-        while let Ok(Some(_)) = self.take() {}
-        if self.content.is_end() {
-            self.reading = Reading::Head;
+        for _ in 0..MAX_DRAIN_READS {
+            while let Some(taken) = self.take().transpose() {
+                if taken.is_err() {
+                    return;
+                }
+            }
+            if self.content.is_end() {
+                self.reading = Reading::Head;
+                return;
+            }
+            // Nothing waits for what is still to come.
+            let mut cx = Context::from_waker(Waker::noop());
+            if !matches!(self.poll_read(io, &mut cx), Poll::Ready(Ok(true))) {
+                return;
+            }
         }
     }
 

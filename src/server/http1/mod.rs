@@ -210,7 +210,7 @@ impl Http1Connection<'_> {
 
     /// An answer that does not wait for the whole request is the connection's last one.
     async fn answer(&mut self, response: Response<ClientBody>, asked: Asked) -> AfterAnswer {
-        self.input.begin_answer();
+        self.input.begin_answer(&mut self.io);
         let leaves = self.site.state.is(Signal::Announced);
         let last = leaves || !asked.keeps || !self.input.is_whole();
         let last = self.output.begin(response, asked, last);

@@ -81,8 +81,11 @@ impl Output {
         let declared = declared.and_then(|length| content_length(length).ok());
         let out = self.queue.end();
         let minor = u8::from(http_11);
-        let reason = status.canonical_reason().unwrap_or_default();
-        let _ = write!(out, "HTTP/1.{minor} {} {reason}\r\n", status.as_str());
+        let _ = write!(out, "HTTP/1.{minor} {} ", status.as_str());
+        let canonical = status.canonical_reason().unwrap_or("<none>");
+        let reason = head.reason.as_deref();
+        out.extend_from_slice(reason.unwrap_or(canonical.as_bytes()));
+        out.extend_from_slice(b"\r\n");
         head.fields.write_to(out);
         if let (None, Some(length)) = (declared, length)
             && (!bodiless || asked.head && length > 0)

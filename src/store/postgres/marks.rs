@@ -116,7 +116,7 @@ impl PostgresStore {
             let rows: Result<Vec<_>, _> = rows.iter().map(FoundColumns::from_row).collect();
             Ok(rows?)
         });
-        rows::found(answer.await?, asked, |open: &Vec<i64>| rows::epochs(open))
+        rows::found(&answer.await?, asked, |open: &Vec<i64>| rows::epochs(open))
     }
 }
 

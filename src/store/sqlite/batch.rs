@@ -122,7 +122,7 @@ impl BatchJson {
         let asked = self.asks.iter();
         let asked = asked.map(|ask| (&ask.resource, ask.token, ask.needs.present));
         let epochs = |open: &String| rows::json_epochs(open);
-        Ok(rows::found(answers?, asked, epochs)?)
+        Ok(rows::found(&answers?, asked, epochs)?)
     }
 }
 

@@ -106,6 +106,7 @@ impl SqliteStore {
                 lock: Some(lock),
                 connection: Some(held),
                 commits,
+                overwritten: false,
             })),
             opened,
         })

@@ -2,8 +2,9 @@
 //! opened.
 
 use std::fs::File;
-use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statfs, statx};
 
@@ -103,10 +104,14 @@ fn no_file(path: &Path) -> StoreError {
 /// The log is beside the file. If only the file is mounted, the log is on another file system:
 /// often a container's own layer, which is deleted with the container.
 pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), StoreError> {
-    // Unknown before Linux 5.8, or behind a filter of system calls.
-    let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
     let root = StatxAttributes::MOUNT_ROOT;
-    let mounted_alone = found.is_ok_and(|found| found.stx_attributes.contains(root));
+    let mounted_alone = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+        Ok(found) if found.stx_attributes_mask.contains(root) => {
+            found.stx_attributes.contains(root)
+        }
+        // Before Linux 5.8, or behind a filter of system calls.
+        _ => fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, path)),
+    };
     if !mounted_alone {
         return Ok(());
     }
@@ -116,4 +121,38 @@ pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), St
          with the file in it",
         path.display()
     )))
+}
+
+/// True if the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
+fn is_mount_point(mounts: &[u8], path: &Path) -> bool {
+    let mut name = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => name.extend(format!("\\{byte:03o}").bytes()),
+            _ => name.push(byte),
+        }
+    }
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_found_in_the_kernels_list() {
+        let mounts = b"22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            30 22 0:5 / /data rw - tmpfs tmpfs rw\n\
+            31 30 8:1 /home/a/b.db /data/my\\040marks.db rw master:1 - ext4 /dev/sda1 rw\n";
+        for (path, mounted) in [
+            ("/data/my marks.db", true),
+            ("/data", true),
+            ("/data/my", false),
+            ("/data/marks.db", false),
+            ("/home/a/b.db", false),
+        ] {
+            assert_eq!(is_mount_point(mounts, Path::new(path)), mounted, "{path}");
+        }
+    }
 }

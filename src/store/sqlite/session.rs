@@ -23,6 +23,8 @@ pub(super) struct Session {
     pub(super) connection: Option<HeldConnection>,
     /// How many transactions the file has had. Known to be on the disk.
     pub(super) commits: i64,
+    /// The file has another number: another program has overwritten it.
+    pub(super) overwritten: bool,
 }
 
 impl Session {
@@ -82,18 +84,18 @@ impl Session {
     /// `more`.
     async fn latest(&mut self, held: &mut HeldConnection, more: i64) -> Result<i64, Failure> {
         let found = count::latest(held.get()?).await?;
-        self.follows(found, 0, more).await?;
+        self.follows(found, 0, more)?;
         Ok(found)
     }
 
     /// Fails if the number that was found is not `least` to `most` above this run's latest: another
     /// program has overwritten the file.
-    async fn follows(&self, found: i64, least: i64, most: i64) -> Result<(), StoreError> {
+    fn follows(&mut self, found: i64, least: i64, most: i64) -> Result<(), StoreError> {
         if (self.commits + least..=self.commits + most).contains(&found) {
             return Ok(());
         }
-        let lock = self.lock()?;
-        blocking(move || Err(count::overwritten(&lock))).await
+        self.overwritten = true;
+        Err(StoreError::Unfit("the file was overwritten".to_owned()))
     }
 
     fn lock(&self) -> Result<Arc<FileLock>, StoreError> {
@@ -115,6 +117,12 @@ impl Session {
             }
             Err(failure) => {
                 held.close().await;
+                if self.overwritten {
+                    // Not before the file was closed: it is in its place, so its log may go.
+                    let lock = Arc::clone(lock);
+                    let lost = blocking(move || Ok(count::overwritten(&lock))).await;
+                    return Err(lost.unwrap_or_else(|error| error));
+                }
                 Err(lock.lost().unwrap_or_else(|| error_of(failure)))
             }
         }
@@ -126,7 +134,7 @@ impl Session {
         let done = async {
             let (found, commits, log) = batch::run(held.get()?, &self.namespace, load).await?;
             held.log = log;
-            self.follows(commits, 1, 1).await?;
+            self.follows(commits, 1, 1)?;
             self.commits = commits;
             // Checked only now: during the commit, another process may have opened the path.
             let file = Arc::clone(&lock);
@@ -149,7 +157,7 @@ impl Session {
             .execute(held.get()?)
             .await?;
         let commits = count::next(held.get()?).await?;
-        self.follows(commits, 1, 1).await?;
+        self.follows(commits, 1, 1)?;
         work(self.at(held)?).await?;
         // Without the log, all that a new instance forwards is missing.
         let beats = match turn {

@@ -279,6 +279,7 @@ async fn heads_pass_as_they_are() {
     assert_eq!(head, wanted);
     let response = response.expect("a head");
     assert_eq!(response.status(), 299);
+    assert_eq!(response.head.reason.as_deref(), Some(&b"Odd one"[..]));
     let lines: Vec<_> = response.head.fields.iter().collect();
     let expected: [(&[u8], &[u8]); 5] = [
         (b"ETag", b"\"a\""),

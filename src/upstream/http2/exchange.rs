@@ -137,6 +137,7 @@ impl Http2Body {
             head: ResponseHead {
                 status: head.status,
                 version: head.version,
+                reason: None,
                 fields,
             },
             body: self,

@@ -365,7 +365,8 @@ impl Drop for Cluster {
 /// Copies a directory, with its owners and rights.
 fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
-    assert!(copied.is_ok_and(|status| status.success()), "{from:?}");
+    let from = from.display();
+    assert!(copied.is_ok_and(|status| status.success()), "{from}");
 }
 
 /// The programs of the newest Postgres installed: Debian's places first, then the path.

@@ -14,12 +14,12 @@ const PACKAGES: &str = "aiohttp boto3 celery cheroot flask_cors grpc helm_python
 /// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
 /// so, if there is none.
 pub fn python() -> Option<PathBuf> {
+    // To look for a package takes no time; to import them all takes a second.
+    static HAS_PACKAGES: OnceLock<bool> = OnceLock::new();
     let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
         PathBuf::from,
     );
-    // To look for a package takes no time; to import them all takes a second.
-    static HAS_PACKAGES: OnceLock<bool> = OnceLock::new();
     let has_packages = || {
         let mut look = Command::new(&python);
         look.arg("-c").arg(

@@ -48,7 +48,7 @@ fn put(upload: RequestBody) -> UpstreamRequest {
 
 /// Reads a chunked body to its end, and not beyond.
 async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMap>) {
-    let mut reader = ContentReader::new(Framing::Chunked, ContentReader::NONE);
+    let mut reader = ContentReader::of_request(Framing::Chunked);
     let (mut buf, mut content) = (BytesMut::new(), Vec::new());
     while !reader.is_end() {
         buf.extend_from_slice(&[socket.read_u8().await.expect("more")]);
