@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
-use super::engine::{Session, Turn};
+use super::engine::{Engine, Session, Turn};
 use super::instances::{Instances, NOT_SETTLED, TOUCH};
 use super::records::{
     AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
@@ -266,6 +266,8 @@ pub trait Administration: Instances {
             .await
     }
 }
+
+impl<E: Engine> Administration for E {}
 
 /// The values of an audit row.
 fn audit_entry(

@@ -1,7 +1,7 @@
 //! [`Engine`]: the part of a store that differs between `SQLite` and Postgres beneath
 //! [`Instances`](super::Instances), [`Administration`](super::Administration) and
 //! [`Operations`](super::Operations). Their statements have the same text for both engines, except
-//! for words that each engine says in its own way.
+//! for words that differ.
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -19,11 +19,14 @@ use crate::store::StoreError;
 /// A store's way to run statements.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
+    /// See [`Instances::shared`](super::Instances::shared).
+    fn shared(&self) -> bool;
+
     /// Runs work at a connection, within the timeout. After an error, or if the future is dropped,
     /// the connection is in doubt and closed.
     async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError>;
 
-    /// What an instance of this process records as the column `place`.
+    /// The value of the column `place` for an instance of this process.
     async fn place(&self) -> Result<String, StoreError>;
 
     /// The place of this process, if it is known yet.
@@ -36,6 +39,12 @@ pub trait Engine: Send + Sync + 'static {
 /// A store whose calls are statements.
 pub trait OverEngine: Send + Sync + 'static {
     fn engine(&self) -> &dyn Engine;
+}
+
+impl<E: Engine> OverEngine for E {
+    fn engine(&self) -> &dyn Engine {
+        self
+    }
 }
 
 impl dyn Engine + '_ {
@@ -179,7 +188,14 @@ macro_rules! bound {
 impl Session<'_> {
     /// Runs a statement to its end, and returns its rows.
     pub async fn rows<R: Row>(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<R>, Failure> {
-        let say = |sql: String, (word, said): &(&str, &str)| sql.replace(word, said);
+        // A replacement may contain words that stand later in the list.
+        let say = |sql: String, (word, said): &(&str, &str)| {
+            if sql.contains(word) {
+                sql.replace(word, said)
+            } else {
+                sql
+            }
+        };
         let sql = AssertSqlSafe(self.words.iter().fold(sql.to_owned(), say));
         Ok(match &mut self.connection {
             Connection::Postgres(connection) => {

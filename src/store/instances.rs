@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::engine::Value::{Number, Numbers, Text};
-use super::engine::{OverEngine, Turn};
+use super::engine::{Engine, OverEngine, Turn};
 use super::records::{
     Era, InstanceId, InstanceRow, Opening, Publication, Renewal, StoreError, Terms,
 };
@@ -28,7 +28,9 @@ pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, 
 pub trait Instances: OverEngine {
     /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
     /// in the store is dead, none declares this one dead, and none listens to notifications.
-    fn shared(&self) -> bool;
+    fn shared(&self) -> bool {
+        self.engine().shared()
+    }
 
     /// Records a new instance, and returns the namespace's era. Fails if the id is on record.
     ///
@@ -173,3 +175,5 @@ pub trait Instances: OverEngine {
         self.engine().change(Turn::Renew, sql, last).await.map(drop)
     }
 }
+
+impl<E: Engine> Instances for E {}

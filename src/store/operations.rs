@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Value::{MaybeText, Number, Text};
-use super::engine::{OverEngine, Turn, Value};
+use super::engine::{Engine, OverEngine, Turn, Value};
 use super::records::{InstanceId, StoreError};
 use super::rows;
 use crate::json_values::moment;
@@ -238,6 +238,8 @@ pub trait Operations: OverEngine {
         rows::only(self.engine().fetch(Turn::Read, sql, most, row).await?)
     }
 }
+
+impl<E: Engine> Operations for E {}
 
 /// A row as `begin` returns it: attempt, digest, token, state, answer, and whether its instance has
 /// settled.

@@ -9,28 +9,16 @@ use super::connect::{self, Phase, Session as Use};
 use super::statements::WORDS;
 use super::{LANES, PostgresStore, notifications};
 use crate::store::counting::Counting;
-use crate::store::engine::{Connection, Engine, OverEngine, Session, Turn, Work};
+use crate::store::engine::{Connection, Engine, Session, Turn, Work};
 use crate::store::rows::{self, Failure};
-use crate::store::{Administration, Instances, Operations, StoreError, place};
-
-impl OverEngine for PostgresStore {
-    fn engine(&self) -> &dyn Engine {
-        self
-    }
-}
-
-impl Administration for PostgresStore {}
-
-impl Operations for PostgresStore {}
-
-impl Instances for PostgresStore {
-    fn shared(&self) -> bool {
-        true
-    }
-}
+use crate::store::{StoreError, place};
 
 #[async_trait]
 impl Engine for PostgresStore {
+    fn shared(&self) -> bool {
+        true
+    }
+
     async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError> {
         let slot = match turn {
             Turn::Look => &self.reader,
@@ -43,8 +31,7 @@ impl Engine for PostgresStore {
         let done = slot.run(Phase::Running, async |c, number| {
             let over = self.instances_over.load(Ordering::Relaxed);
             if turn == Turn::Declare && over != 0 && over != number {
-                let why = "this is another connection than the one that the counter was read over";
-                return Err(StoreError::Connection(why.to_owned()).into());
+                return Ok(false);
             }
             match turn {
                 Turn::Transaction | Turn::Join => self.transact(c, work).await?,
@@ -53,9 +40,13 @@ impl Engine for PostgresStore {
             if turn == Turn::Watch {
                 self.instances_over.store(number, Ordering::Relaxed);
             }
-            Ok(())
+            Ok(true)
         });
-        done.await
+        if done.await? {
+            return Ok(());
+        }
+        let why = "this is another connection than the one that the counter was read over";
+        Err(StoreError::Connection(why.to_owned()))
     }
 
     /// Taken by the first instance of this process that joins.

@@ -6,26 +6,14 @@ use super::{SqliteStore, count};
 use crate::store::counting::Counting;
 use crate::store::engine::{Engine, OverEngine, Turn, Work};
 use crate::store::instances::TOUCH;
-use crate::store::{Administration, Era, Instances, MarkStore, Operations, StoreError};
-
-impl OverEngine for SqliteStore {
-    fn engine(&self) -> &dyn Engine {
-        self
-    }
-}
-
-impl Administration for SqliteStore {}
-
-impl Operations for SqliteStore {}
-
-impl Instances for SqliteStore {
-    fn shared(&self) -> bool {
-        false
-    }
-}
+use crate::store::{Era, MarkStore, StoreError};
 
 #[async_trait]
 impl Engine for SqliteStore {
+    fn shared(&self) -> bool {
+        false
+    }
+
     async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError> {
         self.in_turn(move |session| Box::pin(session.run(turn, work)))
             .await

@@ -128,7 +128,7 @@ impl SqliteStore {
         session.lock = None;
     }
 
-    /// Gives the session to work when its turn has come.
+    /// Runs work on the session, in its turn.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<T, StoreError>>

@@ -1,6 +1,6 @@
 //! Which servers, roles and URLs are good enough, and what is said of those that are not.
 
-use fencepost::store::MarkStore as _;
+use fencepost::store::{MarkStore as _, Publication};
 
 use super::*;
 use crate::support::wait::eventually;
@@ -54,6 +54,44 @@ async fn commits_are_flushed_whatever_the_server_says() {
         let expected = (session.into(), "read committed".into(), "fencepost".into());
         assert_eq!(seen, [expected], "server: {server}");
     }
+}
+
+/// Its server may be behind the one that the counter was read from. The connection stays that of the
+/// renewals.
+#[tokio::test]
+async fn a_declaration_over_another_connection_than_the_counters_is_refused_and_costs_none() {
+    let (url, store) = or_return!(fresh().await);
+    store.join(instance(1), &Terms::default()).must().await;
+    store.instances().must().await;
+    let mut shell = shell(&url).await;
+    sql(
+        &mut shell,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .await;
+    let terms = Terms {
+        renewals: 1,
+        ..Terms::default()
+    };
+    let none = Publication::default();
+    let renewed = || async { store.renew(instance(1), &terms, &none).await.ok() };
+    eventually("a new connection", renewed).await;
+    let mut pids: Vec<Vec<i32>> = Vec::new();
+    for _ in 0..3 {
+        let refused = store.declare_dead(instance(1), 0).await;
+        let refused = refused.expect_err("the counter was read over another one");
+        assert!(matches!(refused, StoreError::Connection(_)), "{refused}");
+        let open = sqlx::query_scalar(
+            "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        .fetch_one(&mut shell);
+        pids.push(open.must().await);
+    }
+    assert!(pids.iter().all(|one| *one == pids[0]), "{pids:?}");
+    store.instances().must().await;
+    assert!(store.declare_dead(instance(1), 1).must().await);
 }
 
 /// Over one that is another, or was restarted, open epochs may be missing.
