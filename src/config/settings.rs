@@ -259,6 +259,11 @@ impl Settings {
         let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\
                     raise body.buffer, or say `idempotency.key: epoch`";
         report.warn_if(is_keyless, &field("idempotency"), text);
+        let replaces = |block: &IdempotencySettings| block.header.0 == "authorization";
+        let is_taken = route.idempotency().is_some_and(replaces);
+        let text = "Authorization cannot carry an idempotency key: the upstream needs the client's\n\
+                    use a header that has no other meaning: Idempotency-Key";
+        report.error_if(is_taken, &field("idempotency.header"), text);
         route.check_key(&field("resource"), named, report);
     }
 

@@ -109,6 +109,7 @@ route.reuse: twice | allow, once
 route.upstream: { timeout: 0s } | zero | routes[0].upstream.timeout
 route.idempotency.key: '{token}' | operation, epoch
 route.idempotency.header: Host | cannot carry
+route.idempotency.header: Authorization | cannot carry
 route.idempotency: none | off or a map
 route.outcome.look_up.get: '/charges/{id}/{operation}' | not the target of a look-up
 route.outcome.look_up.get: '/charges#{operation}' | not the target of a look-up
