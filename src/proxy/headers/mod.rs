@@ -201,27 +201,32 @@ impl TrailerRules {
     }
 }
 
-/// The name of this process in `Via`.
+/// The members of `Via` that name this process, one for each version of a received message. They
+/// live as long as the process.
 ///
 /// The name is a pseudonym of this one process: `fencepost-` and the instance's name. So one
 /// fencepost may be behind another, and each recognizes a request that comes back (RFC 9110, 7.6.3).
 /// In a loop, every round would wait at the barrier for the previous round, or pass with an equal
 /// token for ever. So a request with our name is refused before anything else is checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Via(&'static str);
+pub struct Via(&'static [String; 3]);
 
 impl Via {
+    const RECEIVED: [&str; 3] = ["1.0 ", "1.1 ", "2 "];
+
     /// Takes a few bytes for good: a process has one name.
     #[must_use]
     pub fn new(instance: InstanceId) -> Self {
-        Self(instance.application_name().leak())
+        let name = instance.application_name();
+        let members = Self::RECEIVED.map(|received| format!("{received}{name}"));
+        Self(Box::leak(Box::new(members)))
     }
 
     /// Says if this process is among those that a request has passed. The name may be anywhere, in
     /// either case: no other process has it, even if an intermediary changes the members.
     #[must_use]
     pub fn is_in(self, fields: &Fields) -> bool {
-        let name = self.0.as_bytes();
+        let name = &self.0[0].as_bytes()[Self::RECEIVED[0].len()..];
         fields.get_all(VIA).any(|line| {
             let mut parts = line.windows(name.len());
             parts.any(|part| part.eq_ignore_ascii_case(name))
@@ -231,12 +236,13 @@ impl Via {
     /// Adds this process to those that a message has passed. `version`: of the message as it was
     /// received.
     fn append(self, fields: &mut Fields, version: Version) {
-        let received = match version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
+        let [http_10, http_11, http_2] = self.0;
+        let member = match version {
+            Version::HTTP_10 => http_10,
+            Version::HTTP_2 => http_2,
+            _ => http_11,
         };
-        fields.join(VIA, &format!("{received} {}", self.0));
+        fields.join(VIA, member);
     }
 }
 
