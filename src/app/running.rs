@@ -34,7 +34,7 @@ const AFTER_CUT: Duration = Duration::from_secs(1);
 pub(super) struct App {
     pub proxy: Arc<Proxy>,
     pub store: Arc<dyn MarkStore>,
-    /// What the admin port shows.
+    /// The state that the admin port shows.
     pub state: AdminState,
     pub log: LogOutput,
     pub loaded: watch::Sender<LoadedConfig>,
