@@ -57,14 +57,14 @@ fn say_file(opened: &Opened, namespace: &str) {
 
 /// Says what the shared store held, as far as that is counted quickly.
 pub(super) async fn say_namespace(store: &dyn MarkStore, namespace: &str) {
-    match store.count_marks().await {
-        Ok(count) if count.marks == 0 => tracing::warn!(
+    match store.count_marks(None).await {
+        Ok((0, _)) => tracing::warn!(
             "the namespace {namespace} is new: it has no marks, and every resource's first token is \
              accepted, however old it is"
         ),
-        Ok(count) => {
-            let least = if count.more { "at least " } else { "" };
-            let marks = number(count.marks);
+        Ok((marks, more)) => {
+            let least = more.map_or("", |_| "at least ");
+            let marks = number(marks);
             tracing::info!("the namespace {namespace} has {least}{marks}");
         }
         Err(error) => tracing::warn!(%error, "the marks of {namespace} could not be counted"),

@@ -295,9 +295,6 @@ impl Fencing {
         let left = self.lease.remaining();
         let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
         self.metrics.series.lease_remaining_seconds.set(seconds);
-        if let Some(marks) = self.store.counted() {
-            self.metrics.series.marks.set(marks);
-        }
     }
 }
 

@@ -9,8 +9,7 @@ use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
 use super::engine::{Engine, Session, Turn};
 use super::instances::{Instances, NOT_SETTLED, TOUCH};
 use super::records::{
-    AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
-    StoreError,
+    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, StoreError,
 };
 use super::rows::{self, Failure};
 use crate::routing::{ResourceKey, Token};
@@ -89,21 +88,15 @@ pub trait Administration: Instances {
         Ok(rows.await?.into_iter().map(|(mark, _)| mark).collect())
     }
 
-    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
-    /// calls.
-    async fn count_marks(&self) -> Result<Count, StoreError> {
-        let counting = self.engine().counting();
-        let (from, until) = rows::span("", counting.after().as_deref());
+    /// Counts the marks of the namespace whose key sorts (bytewise) after `after`: as many as one
+    /// call may. Returns the last key that was counted, too, if there may be more behind it.
+    async fn count_marks(&self, after: Option<&str>) -> Result<(u64, Option<String>), StoreError> {
+        let (from, until) = rows::span("", after);
         let range = vec![Text(from), Text(until), Number(COUNTED)];
         let piece = |(marks, last): (i64, Option<String>)| Ok((marks, last));
         let piece = self.engine().fetch(Turn::Read, COUNT, range, piece);
         let (marks, last) = rows::only(piece.await?)?;
-        Ok(counting.counted(marks.unsigned_abs(), last.filter(|_| marks >= COUNTED)))
-    }
-
-    /// The marks of the namespace as of the last complete count; `None` before the first.
-    fn counted(&self) -> Option<u64> {
-        self.engine().counting().whole()
+        Ok((marks.unsigned_abs(), last.filter(|_| marks >= COUNTED)))
     }
 
     /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears

@@ -11,7 +11,6 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
 use tokio::sync::oneshot;
 
-use super::counting::Counting;
 use super::rows::{self, Failure};
 
 use crate::store::StoreError;
@@ -31,9 +30,6 @@ pub trait Engine: Send + Sync + 'static {
 
     /// The place of this process, if it is known yet.
     fn known_place(&self) -> String;
-
-    /// The count of the namespace's marks.
-    fn counting(&self) -> &Counting;
 }
 
 /// A store whose calls are statements.

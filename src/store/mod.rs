@@ -8,7 +8,6 @@
 //! This module names no HTTP type.
 
 mod administration;
-mod counting;
 pub(crate) mod engine;
 mod instances;
 mod mark_store;

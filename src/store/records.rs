@@ -279,14 +279,6 @@ pub struct AuditRow {
     pub at_ms: i64,
 }
 
-/// How many marks a namespace has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    pub marks: u64,
-    /// There may be more: they have not all been counted yet.
-    pub more: bool,
-}
-
 /// The result of an operator's override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {

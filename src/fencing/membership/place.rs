@@ -32,14 +32,24 @@ impl Membership {
         }
     }
 
-    /// Counts the marks, some at a time.
+    /// Counts the marks in pieces: counting millions at once would slow down every user of the
+    /// database, or requests where it is a file. The gauge has the last count that came to the end.
     pub(super) async fn counting(&self) {
+        let (mut marks, mut after, mut pause) = (0, None, COUNT_FIRST);
         loop {
-            let counted = self.fencing.store.counted().is_some();
-            tokio::time::sleep(if counted { COUNT_AGAIN } else { COUNT_FIRST }).await;
-            if let Err(error) = self.fencing.store.count_marks().await {
-                tracing::debug!(%error, "the marks could not be counted");
+            match self.fencing.store.count_marks(after.as_deref()).await {
+                Ok((counted, last)) => {
+                    marks += counted;
+                    after = last;
+                    if after.is_none() {
+                        let whole = std::mem::take(&mut marks);
+                        self.fencing.metrics.series.marks.set(whole);
+                        pause = COUNT_AGAIN;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the marks could not be counted"),
             }
+            tokio::time::sleep(pause).await;
         }
     }
 }

@@ -219,3 +219,28 @@ async fn a_heartbeat_ends_what_is_idle() {
     assert_eq!(rig.open("idle", 5).await, Ok(false));
     assert!(rig.passes("idle", 5));
 }
+
+#[tokio::test(start_paused = true)]
+async fn counted_pieces_add_up_and_the_next_count_begins_at_the_start() {
+    let (store, rig) = alone().await;
+    for on in ["a", "b", "c", "d", "e"] {
+        assert!(rig.open(on, 5).await.is_ok());
+    }
+    let (counting, marks) = (rig.membership(), rig.metrics().series.marks.clone());
+    tokio::spawn(async move { counting.counting().await });
+    for piece in 1..=2 {
+        store.arrived("count_marks", piece).await;
+        assert_eq!(marks.get(), 0, "not all have been counted");
+    }
+    store.arrived("count_marks", 3).await;
+    assert_eq!(marks.get(), 5);
+    assert!(rig.open("f", 5).await.is_ok());
+    store.plan("count_marks", CallPlan::Fail(broken()));
+    store.arrived("count_marks", 6).await;
+    assert_eq!(marks.get(), 5, "as of the last whole count");
+    // The failed piece is counted again; the fourth has no marks.
+    store.arrived("count_marks", 7).await;
+    assert_eq!(marks.get(), 5);
+    store.arrived("count_marks", 8).await;
+    assert_eq!(marks.get(), 6);
+}

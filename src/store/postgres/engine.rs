@@ -8,7 +8,6 @@ use sqlx::PgConnection;
 use super::connect::{self, Phase, Session as Use};
 use super::statements::WORDS;
 use super::{LANES, PostgresStore, notifications};
-use crate::store::counting::Counting;
 use crate::store::engine::{Connection, Engine, Session, Turn, Work};
 use crate::store::rows::{self, Failure};
 use crate::store::{StoreError, place};
@@ -65,10 +64,6 @@ impl Engine for PostgresStore {
 
     fn known_place(&self) -> String {
         self.place.get().cloned().unwrap_or_default()
-    }
-
-    fn counting(&self) -> &Counting {
-        &self.counting
     }
 }
 

@@ -39,7 +39,6 @@ use self::connect::{Connector, Phase, Session};
 use self::errors::{bounded, error_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
-use super::counting::Counting;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::PostgresAddress;
 use crate::store::{MarkStore, StoreError};
@@ -75,7 +74,6 @@ pub struct PostgresStore {
     operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
-    counting: Counting,
     /// Taken at the first join. Empty: no place was free.
     place: OnceLock<String>,
 }
@@ -106,7 +104,6 @@ impl PostgresStore {
             heartbeat: slot(Session::Other),
             operators: slot(Session::Other),
             instances_over: AtomicU64::new(0),
-            counting: Counting::default(),
             place: OnceLock::new(),
             connector: Arc::clone(&connector),
         }

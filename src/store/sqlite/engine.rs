@@ -3,7 +3,6 @@
 use async_trait::async_trait;
 
 use super::{SqliteStore, count};
-use crate::store::counting::Counting;
 use crate::store::engine::{Engine, OverEngine, Turn, Work};
 use crate::store::instances::TOUCH;
 use crate::store::{Era, MarkStore, StoreError};
@@ -25,10 +24,6 @@ impl Engine for SqliteStore {
 
     fn known_place(&self) -> String {
         self.boot.clone()
-    }
-
-    fn counting(&self) -> &Counting {
-        &self.counting
     }
 }
 

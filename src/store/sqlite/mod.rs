@@ -38,7 +38,6 @@ use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
 use self::session::Session;
-use super::counting::Counting;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::Create;
 use crate::store::{StoreError, place};
@@ -49,7 +48,6 @@ pub struct SqliteStore {
     timeout: Duration,
     /// Held across awaits, only by the tasks that do the work.
     session: Arc<Mutex<Session>>,
-    counting: Counting,
     /// See the column `place`.
     boot: String,
     /// For checks that do not wait for a turn; gone once the store was closed.
@@ -98,7 +96,6 @@ impl SqliteStore {
         };
         Ok(Self {
             timeout,
-            counting: Counting::of(opened.marks),
             boot: place::boot(),
             lock: Arc::downgrade(&lock),
             session: Arc::new(Mutex::new(Session {

@@ -102,9 +102,8 @@ pub async fn marks_are_counted_per_namespace(home: Home) {
     // The same place by another name: nothing is counted there yet.
     let store = home.reopen(store).await;
     for wanted in 0..3 {
-        let count = store.count_marks().must().await;
-        assert_eq!((count.marks, count.more), (wanted, false));
-        assert_eq!(store.counted(), Some(wanted));
+        let counted = store.count_marks(None).must().await;
+        assert_eq!(counted, (wanted, None));
         for _ in 0..2 {
             advance(&*store, ask(&format!("k{wanted}"), 1)).await;
             // One that makes no mark where there is none.
@@ -114,7 +113,8 @@ pub async fn marks_are_counted_per_namespace(home: Home) {
         }
     }
     let store = home.reopen(store).await;
-    assert_eq!(store.count_marks().must().await.marks, 3);
+    assert_eq!(store.count_marks(None).must().await, (3, None));
+    assert_eq!(store.count_marks(Some("k1")).must().await, (1, None));
 }
 
 pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {

@@ -59,7 +59,7 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
         }
     );
     assert_eq!(names(&*store, "", None, 9).await, ["a:2", "b"]);
-    assert_eq!(store.count_marks().must().await.marks, 2);
+    assert_eq!(store.count_marks(None).must().await, (2, None));
     let store = home.reopen(store).await;
     assert_eq!(names(&*store, "", None, 9).await, ["a:2", "b"]);
     let audit = store.audit(&key("a:*"), 9).must().await;
