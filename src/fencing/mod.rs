@@ -43,7 +43,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::background::{Background, Running};
-pub use self::refused::{NoAnswer, Refused, TRY_AGAIN, Undecided};
+pub use self::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::deadline_timer::within;
@@ -214,20 +214,19 @@ impl Fencing {
         token: Token,
         want: Want,
     ) -> Result<bool, Refused> {
-        let failed = |kind, why: &str| Refused::from(NoAnswer::other(kind, why));
         if !self.lease.begun() {
             // The schema, the era and the key templates have not been looked at yet.
             let why = "the store has not been reached since the start";
-            return Err(failed("connection", why));
+            return Err(Refused::no_answer(why));
         }
         let (waiter, answer) = Waiter::new(token, want, needs);
         self.epoch_table.ask(key, waiter, worker::index());
         match within(self.timeout, answer).await {
             Some(Ok(answer)) => answer,
-            Some(Err(_)) => Err(failed("connection", "the proxy is stopping")),
+            Some(Err(_)) => Err(Refused::no_answer("the proxy is stopping")),
             None => {
                 let why = format!("the store did not answer within {:?}", self.timeout);
-                Err(failed("timeout", &why))
+                Err(Refused::no_answer(why))
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use super::{Fencing, NoAnswer, Refused};
+use super::{Fencing, Refused};
 use crate::fencing::permit::Sending;
 use crate::store::{Attempt, AttemptEnd, AttemptKey, Operation, OperationState, StoreError};
 
@@ -118,7 +118,7 @@ impl Fencing {
 
     fn no_answer(&self, error: &StoreError) -> Refused {
         self.metrics.store().failed(error);
-        NoAnswer::other(error.kind(), &error.to_string()).into()
+        Refused::no_answer(error.to_string())
     }
 }
 

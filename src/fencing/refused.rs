@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::metrics::{DecidedBy, Limit};
 use crate::routing::Token;
-use crate::store::StoreError;
 
 /// When to try again if the time that is needed is unknown.
 pub const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -52,30 +51,7 @@ pub enum Undecided {
     ClosedUnsent,
     /// The store gave no answer. Its statement may still commit.
     #[error("the store gave no answer that decides: {0}")]
-    NoAnswer(NoAnswer),
-}
-
-/// Why the store has given no answer that can be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct NoAnswer {
-    pub kind: &'static str,
-    pub message: Arc<str>,
-}
-
-impl NoAnswer {
-    pub(crate) fn other(kind: &'static str, message: &str) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
-    }
-}
-
-impl From<&StoreError> for NoAnswer {
-    fn from(error: &StoreError) -> Self {
-        Self::other(error.kind(), &error.to_string())
-    }
+    NoAnswer(Arc<str>),
 }
 
 impl Undecided {
@@ -104,10 +80,9 @@ impl Refused {
             retry_after,
         }
     }
-}
 
-impl From<NoAnswer> for Refused {
-    fn from(error: NoAnswer) -> Self {
-        Self::unavailable(Undecided::NoAnswer(error))
+    /// Why the store has given no answer that can be used.
+    pub(crate) fn no_answer(why: impl Into<Arc<str>>) -> Self {
+        Self::unavailable(Undecided::NoAnswer(why.into()))
     }
 }

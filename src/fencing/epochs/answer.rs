@@ -11,13 +11,15 @@ use super::compose::{Asked, Composed, MarkRoom, Sent};
 use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
 use super::request::{Answers, Waiter, Want};
 use crate::fencing::lease::Identity;
-use crate::fencing::refused::{NoAnswer, Refused};
+use crate::fencing::refused::Refused;
 use crate::metrics::{DecidedBy, Limit};
 use crate::routing::{self, Decision, ResourceKey, Token};
 use crate::store::{Ask, Epoch, Found, Notification, Opening, StoreError};
 
 /// How often a request is asked again before it is refused.
 const MAX_TRIES: u8 = 4;
+
+const LOST: &str = "the store has lost marks of this resource";
 
 /// The consequences of an answer.
 #[derive(Default)]
@@ -55,7 +57,7 @@ impl EpochTable {
             }
             Err(error) => {
                 let locked = matches!(error, StoreError::LockTimeout(_));
-                let error = NoAnswer::from(&error);
+                let refused = Refused::no_answer(error.to_string());
                 for (ask, asked) in asks.into_iter().zip(asked) {
                     self.give_room_back(&asked, None);
                     if locked {
@@ -65,7 +67,7 @@ impl EpochTable {
                     // The server has rolled back a statement that ran into a lock: it is sent again.
                     if !locked {
                         for waiter in waiters.drain(..) {
-                            out.answers.push(waiter, Err(error.clone().into()));
+                            out.answers.push(waiter, Err(refused.clone()));
                         }
                     }
                     self.done(&sent, &ask.resource, |entry| entry.asking.extend(waiters));
@@ -116,7 +118,7 @@ impl EpochTable {
             if lost || unspent || (sent.holds && entry.misses(&sent.by, &asked.used, &found.open)) {
                 self.lost(key, entry, known.map(|(known, _)| known), found.before);
                 for waiter in asked.waiters {
-                    out.answers.push(waiter, Err(lost_error().into()));
+                    out.answers.push(waiter, Err(Refused::no_answer(LOST)));
                 }
                 return entry.answered();
             }
@@ -128,14 +130,7 @@ impl EpochTable {
                 entry.learn(mark, sent.era);
             }
             let (waiters, room) = (asked.waiters, asked.room);
-            self.judge_all(
-                ask,
-                (found, mark, room),
-                waiters,
-                doubt.as_ref(),
-                entry,
-                out,
-            );
+            self.judge_all(ask, (found, mark, room), waiters, doubt, entry, out);
             entry.answered()
         });
         if !lost && !unspent && mark == Some(ask.token) {
@@ -160,22 +155,19 @@ impl EpochTable {
         mark: Option<Token>,
         entry: &mut EpochEntry,
         out: &mut Entering,
-    ) -> Option<NoAnswer> {
+    ) -> Option<&'static str> {
         let opening = ask.opening?;
         let me = sent.by.instance;
         let mut open = found.open.iter().copied();
         let own = open.find(|epoch| epoch.instance == me && epoch.opening == opening);
         let Some(own) = own else {
             // A request with another token may still be answered.
-            return (mark == Some(ask.token)).then(lost_error);
+            return (mark == Some(ask.token)).then_some(LOST);
         };
         // Under the shard's lock: this instance has been declared dead since it asked. Then the
         // epoch holds no request back, and its mark may be overridden already.
         if sent.by.incarnation < self.incarnation.load(Ordering::Acquire) {
-            return Some(NoAnswer::other(
-                "rejoined",
-                "this proxy has rejoined the store meanwhile",
-            ));
+            return Some("this proxy has rejoined the store meanwhile");
         }
         let foreign = found.open.iter().copied();
         let foreign = foreign.filter(|other| other.instance != me && other.token < own.token);
@@ -212,7 +204,7 @@ impl EpochTable {
         ask: &Ask,
         (found, mark, room): (&Found, Option<Token>, MarkRoom),
         waiters: Vec<Waiter>,
-        doubt: Option<&NoAnswer>,
+        doubt: Option<&'static str>,
         entry: &mut EpochEntry,
         out: &mut Entering,
     ) {
@@ -236,7 +228,7 @@ impl EpochTable {
                     (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
                         Refused::Spent
                     }
-                    (Want::Open, Some(doubt)) => doubt.clone().into(),
+                    (Want::Open, Some(doubt)) => Refused::no_answer(doubt),
                     (Want::Open | Want::Raise | Want::Spend(_), _) => {
                         out.answers.push(waiter, Ok(std::mem::take(&mut advanced)));
                         continue;
@@ -306,7 +298,7 @@ impl EpochEntry {
             waiter.tries += 1;
             if waiter.tries >= MAX_TRIES || matches!(waiter.want, Want::Spend(_)) {
                 let why = "the mark has changed meanwhile, or was overridden";
-                answers.push(waiter, Err(NoAnswer::other("era", why).into()));
+                answers.push(waiter, Err(Refused::no_answer(why)));
             } else {
                 self.asking.push(waiter);
             }
@@ -321,8 +313,4 @@ fn mark_after(ask: &Ask, found: &Found) -> Option<Token> {
     } else {
         found.before
     }
-}
-
-fn lost_error() -> NoAnswer {
-    NoAnswer::other("lost", "the store has lost marks of this resource")
 }

@@ -74,7 +74,7 @@ async fn a_lane_that_ends_answers_its_requests() {
     let began = Instant::now();
     assert_eq!(
         answer(asked).await.expect_err("no answer").kind(),
-        "connection"
+        "stopping"
     );
     assert_eq!(began.elapsed(), Duration::ZERO);
     let recalled = rig.epoch_table.recall(&key("a"), token(1), 0, began);

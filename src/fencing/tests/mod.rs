@@ -22,16 +22,28 @@ pub(crate) use self::rig::{
     DEATH, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing, clock, key, token,
 };
 
+/// Why the store gave no answer, and a word for it.
+const NO_ANSWERS: [(&str, &str); 6] = [
+    ("the store cannot be reached:", "connection"),
+    ("the store did not answer within", "timeout"),
+    ("the proxy is stopping", "stopping"),
+    ("the store has lost marks of this resource", "lost"),
+    ("this proxy has rejoined the store meanwhile", "rejoined"),
+    ("the mark has changed meanwhile, or was overridden", "era"),
+];
+
 impl Refused {
-    /// The kind of the store's error; `decided`: the store gave an answer.
+    /// Why the store gave no answer, in a word; `decided`: it gave one.
     pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Unavailable {
-                why: Undecided::NoAnswer(error),
-                ..
-            } => error.kind,
-            _ => "decided",
-        }
+        let Self::Unavailable {
+            why: Undecided::NoAnswer(why),
+            ..
+        } = self
+        else {
+            return "decided";
+        };
+        let known = NO_ANSWERS.iter().find(|(text, _)| why.starts_with(text));
+        known.expect("a known reason").1
     }
 }
 

@@ -220,9 +220,9 @@ impl Request {
     /// Whether this refusal says that the store has lost something.
     pub fn met_a_loss(&self) -> bool {
         match &self.state {
-            State::Over(Some(Refused::Unavailable { why, .. })) => match why {
+            State::Over(Some(refused @ Refused::Unavailable { why, .. })) => match why {
                 Undecided::Repairing => true,
-                Undecided::NoAnswer(answer) => answer.kind == "lost",
+                Undecided::NoAnswer(_) => refused.kind() == "lost",
                 _ => false,
             },
             _ => false,

@@ -299,7 +299,7 @@ fn whole_seconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fencing::{NoAnswer, Undecided};
+    use crate::fencing::Undecided;
     use crate::metrics::{DecidedBy, Limit};
     use crate::routing::{ResourceKey, Token};
 
@@ -369,9 +369,8 @@ mod tests {
     #[test]
     fn causes_are_for_the_log_alone() {
         let cause = "tcp connect error: 10.1.2.3:5432: Connection refused (os error 111)";
-        let unavailable = Undecided::NoAnswer(NoAnswer::other("connection", cause));
         for refusal in [
-            Refused::unavailable(unavailable).into(),
+            Refused::no_answer(cause).into(),
             Refusal::unreachable(cause.to_owned()),
             Refusal::unreachable(cause.to_owned()).and_spent(),
             Refusal::Broken(cause.to_owned()),
