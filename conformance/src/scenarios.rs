@@ -107,7 +107,11 @@ pub fn all() -> Vec<Scenario> {
         ("loop-detected", EVERY, early(R::Loop)),
         // The second try is not the last one.
         ("overloaded", 2, late(R::Overloaded(Limit::InFlight))),
-        ("store-unavailable", 1, late(no_store(1, false))),
+        (
+            "store-unavailable",
+            1,
+            late(no_store(Undecided::Lapsed, false)),
+        ),
         ("older-in-flight", 1, late(older_in_flight(2))),
         ("upstream-unreachable", 1, late(unreachable(false))),
         ("outcome-unknown", 1, late(R::Broken(why()))),
@@ -122,11 +126,22 @@ pub fn all() -> Vec<Scenario> {
         // Beyond 2^53, and so beyond the numbers of JavaScript.
         ("large-numbers", EVERY, late(stale(Token::MAX))),
         ("spent", EVERY, late(Refused::Spent.into())),
-        ("store-unavailable-spent", EVERY, late(no_store(1, true))),
+        (
+            "store-unavailable-spent",
+            EVERY,
+            late(no_store(Undecided::Lapsed, true)),
+        ),
         ("upstream-unreachable-spent", EVERY, late(unreachable(true))),
         ("outcome-unknown-504", 1, late(too_slow)),
         ("older-in-flight-forever", EVERY, late(older_in_flight(1))),
-        ("retry-after-long", EVERY, late(no_store(3600, false))),
+        (
+            "retry-after-long",
+            EVERY,
+            late(no_store(
+                Undecided::Repairing(Duration::from_hours(1)),
+                false,
+            )),
+        ),
         ("claim-stale", EVERY, late(stale(LOWEST))),
         ("claim-waits", 1, late(older_in_flight(1))),
         // No refusals.
@@ -147,11 +162,8 @@ fn stale(mark: Token) -> Refusal {
     Refused::stale(mark, DecidedBy::Store).into()
 }
 
-fn no_store(seconds: u64, spent: bool) -> Refusal {
-    let refused = Refused::Unavailable {
-        why: Undecided::Lapsed,
-        retry_after: Duration::from_secs(seconds),
-    };
+fn no_store(why: Undecided, spent: bool) -> Refusal {
+    let refused = Refused::Unavailable(why);
     Refusal::Fence { refused, spent }
 }
 

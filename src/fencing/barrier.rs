@@ -70,7 +70,7 @@ impl Fencing {
             }
             now = Instant::now();
         }
-        Err(Refused::unavailable(Undecided::ClosedAgain))
+        Err(Refused::Unavailable(Undecided::ClosedAgain))
     }
 
     /// Lets the token go on to the barrier once its epoch is open here, from memory if memory knows
@@ -94,7 +94,7 @@ impl Fencing {
                     appended.map_err(|refused| self.noted(refused))
                 } else {
                     let why = Undecided::without_lease(self.lease.begun());
-                    Err(Refused::unavailable(why))
+                    Err(Refused::Unavailable(why))
                 };
                 *now = Instant::now();
                 asked
@@ -201,7 +201,7 @@ impl Fencing {
         } = self.lease.terms();
         if !self.lease.holds(incarnation) || cutoff.is_cancelled() {
             let why = Undecided::without_lease(self.lease.begun());
-            return Err(Refused::unavailable(why));
+            return Err(Refused::Unavailable(why));
         }
         let clock = self.lease.clock();
         let left = |id: InstanceId| self.detector.settles_in(id, clock.now());

@@ -262,7 +262,7 @@ impl Fencing {
         match self.recall(key, token, Instant::now()) {
             Err(refused) => overtaken(refused),
             // An operator's override, say.
-            Ok(_) => Refused::unavailable(Undecided::ClosedUnsent),
+            Ok(_) => Refused::Unavailable(Undecided::ClosedUnsent),
         }
     }
 

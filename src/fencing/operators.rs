@@ -172,10 +172,9 @@ impl Fencing {
         let advanced = match self.raise(None, resource, token).await {
             Ok(advanced) => advanced,
             Err(Refused::Stale { mark, .. }) => return Ok(Decision::Stale { mark }),
-            Err(Refused::Unavailable {
-                why: Undecided::NoAnswer(error),
-                ..
-            }) => return Err(StoreError::Connection(error.to_string()).into()),
+            Err(Refused::Unavailable(Undecided::NoAnswer(why))) => {
+                return Err(StoreError::Connection(why.to_string()).into());
+            }
             Err(refused) => {
                 let error = format!("bounds were held against an operator: {refused:?}");
                 return Err(StoreError::Statement(error).into());

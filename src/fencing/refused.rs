@@ -28,10 +28,7 @@ pub enum Refused {
     /// or at all together), or for another request of this resource.
     Limited(Limit),
     /// Nothing can be decided now.
-    Unavailable {
-        why: Undecided,
-        retry_after: Duration,
-    },
+    Unavailable(Undecided),
 }
 
 /// Why nothing can be decided. In words for the log.
@@ -42,8 +39,9 @@ pub enum Undecided {
     Lapsed,
     #[error("the store has not been reached since the start")]
     NotJoined,
+    /// For so long.
     #[error("the store has lost marks of this resource, and they are being repaired")]
-    Repairing,
+    Repairing(Duration),
     #[error("the epoch was closed again and again while this request waited")]
     ClosedAgain,
     /// By an operator or a stop, say.
@@ -59,6 +57,14 @@ impl Undecided {
     pub(crate) const fn without_lease(begun: bool) -> Self {
         if begun { Self::Lapsed } else { Self::NotJoined }
     }
+
+    /// When to try again.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Repairing(left) => *left,
+            _ => TRY_AGAIN,
+        }
+    }
 }
 
 impl Refused {
@@ -67,22 +73,8 @@ impl Refused {
         Self::Stale { mark, decided_by }
     }
 
-    pub(crate) fn unavailable(why: Undecided) -> Self {
-        Self::Unavailable {
-            why,
-            retry_after: TRY_AGAIN,
-        }
-    }
-
-    pub(crate) const fn repairing(retry_after: Duration) -> Self {
-        Self::Unavailable {
-            why: Undecided::Repairing,
-            retry_after,
-        }
-    }
-
     /// Why the store has given no answer that can be used.
     pub(crate) fn no_answer(why: impl Into<Arc<str>>) -> Self {
-        Self::unavailable(Undecided::NoAnswer(why.into()))
+        Self::Unavailable(Undecided::NoAnswer(why.into()))
     }
 }

@@ -254,7 +254,7 @@ async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
     tokio::time::sleep(TERM).await;
     assert_eq!(
         one.enter("a", 5).await.err(),
-        Some(Refused::unavailable(Undecided::Lapsed))
+        Some(Refused::Unavailable(Undecided::Lapsed))
     );
     let now = one.rig.lease.clock().now();
     one.rig.lease.renewed(now);

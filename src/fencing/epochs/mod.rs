@@ -37,7 +37,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fencing::growth::Growth;
-use crate::fencing::refused::Refused;
+use crate::fencing::refused::{Refused, Undecided};
 use crate::locked::locked;
 use crate::metrics::{DecidedBy, Limit, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
@@ -207,7 +207,7 @@ impl EpochTable {
                 return Err(Refused::stale(known, DecidedBy::Memory));
             }
             if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
-                return Err(Refused::repairing(left));
+                return Err(Refused::Unavailable(Undecided::Repairing(left)));
             }
             return Ok(entry.usable(token, incarnation, self.server()).is_some());
         }
@@ -257,7 +257,7 @@ impl EpochTable {
             return Err(Refused::stale(known, DecidedBy::Barrier));
         }
         if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
-            return Err(Refused::repairing(left));
+            return Err(Refused::Unavailable(Undecided::Repairing(left)));
         }
         let Some(index) = entry.usable(token, incarnation, self.server()) else {
             return Ok(Entered::NotOpen);

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::fencing::lease::Identity;
-use crate::fencing::refused::Undecided;
 use crate::fencing::tests::rows::{Mark, Rows};
 use crate::fencing::tests::{LOSS, ROOM, SETTLE, key, token};
 use crate::metrics::Metrics;
@@ -176,9 +175,8 @@ impl One {
     }
 
     fn is_repairing(&self, on: &str, number: i64) -> bool {
-        use Undecided::Repairing;
         let recalled = self.recall(on, number);
-        matches!(recalled, Err(Refused::Unavailable { why: Repairing, .. }))
+        matches!(recalled, Err(Refused::Unavailable(Undecided::Repairing(_))))
     }
 
     // --- statements ---

@@ -35,11 +35,7 @@ const NO_ANSWERS: [(&str, &str); 6] = [
 impl Refused {
     /// Why the store gave no answer, in a word; `decided`: it gave one.
     pub(crate) fn kind(&self) -> &'static str {
-        let Self::Unavailable {
-            why: Undecided::NoAnswer(why),
-            ..
-        } = self
-        else {
+        let Self::Unavailable(Undecided::NoAnswer(why)) = self else {
             return "decided";
         };
         let known = NO_ANSWERS.iter().find(|(text, _)| why.starts_with(text));

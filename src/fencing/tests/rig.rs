@@ -71,9 +71,8 @@ pub(crate) fn clock() -> BootClock {
     reason = "callers have just asked for it"
 )]
 pub(crate) fn assert_repairing<T: Debug>(outcome: Result<T, Refused>) {
-    use Undecided::Repairing;
     assert!(
-        matches!(outcome, Err(Refused::Unavailable { why: Repairing, .. })),
+        matches!(outcome, Err(Refused::Unavailable(Undecided::Repairing(_)))),
         "{outcome:?}"
     );
 }

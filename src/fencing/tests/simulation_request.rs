@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -23,10 +22,7 @@ const ROOM: RequestLimits = RequestLimits {
 };
 
 fn lapsed() -> Refused {
-    Refused::Unavailable {
-        why: Undecided::Lapsed,
-        retry_after: Duration::ZERO,
-    }
+    Refused::Unavailable(Undecided::Lapsed)
 }
 
 impl Process {
@@ -220,8 +216,8 @@ impl Request {
     /// Whether this refusal says that the store has lost something.
     pub fn met_a_loss(&self) -> bool {
         match &self.state {
-            State::Over(Some(refused @ Refused::Unavailable { why, .. })) => match why {
-                Undecided::Repairing => true,
+            State::Over(Some(refused @ Refused::Unavailable(why))) => match why {
+                Undecided::Repairing(_) => true,
                 Undecided::NoAnswer(_) => refused.kind() == "lost",
                 _ => false,
             },

@@ -164,7 +164,7 @@ async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refus
 
 /// The exchange was not begun before the lease ended.
 fn cut_off() -> Refusal {
-    Refused::unavailable(Undecided::ClosedUnsent).into()
+    Refused::Unavailable(Undecided::ClosedUnsent).into()
 }
 
 fn superseded(permit: &Permit) -> Refusal {
@@ -177,7 +177,7 @@ fn superseded(permit: &Permit) -> Refusal {
 async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
     let spent = permit.fencing.spend(&permit.key, permit.token, name).await;
     spent.map_err(|refused| match refused {
-        Refused::Unavailable { .. } => Refusal::from(refused).and_spent(),
+        Refused::Unavailable(_) => Refusal::from(refused).and_spent(),
         decided => decided.into(),
     })?;
     if permit.superseded().is_cancelled() {

@@ -195,10 +195,7 @@ impl Refusal {
         match self {
             Self::Broken(cause) | Self::Unreachable { cause, .. } => Some(cause),
             _ => match self.refused()? {
-                Refused::Unavailable {
-                    why: Undecided::NoAnswer(cause),
-                    ..
-                } => Some(cause),
+                Refused::Unavailable(Undecided::NoAnswer(cause)) => Some(cause),
                 _ => None,
             },
         }
@@ -286,7 +283,7 @@ fn write_refused(
             })?;
             ". Nothing was forwarded."
         }
-        Refused::Unavailable { why, .. } => {
+        Refused::Unavailable(why) => {
             f.write_str("This proxy cannot decide about the token now: ")?;
             match why {
                 // What the store said is for the log.

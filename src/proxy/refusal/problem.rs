@@ -82,7 +82,7 @@ impl Refusal {
                 (Never, "Send the number of your own grant; if the lock service did grant this one, an \
                          operator can accept it: fencepost marks advance.")),
             Self::Fence { refused: R::OlderInFlight { .. }, .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
-            Self::Fence { refused: R::Unavailable { .. }, spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", unsent(*spent)),
+            Self::Fence { refused: R::Unavailable(_), spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", unsent(*spent)),
             Self::Fence { refused: R::Limited(_), .. } | Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
             Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT,
                 "This route needs a token for this method.",
@@ -172,9 +172,8 @@ impl Refusal {
     pub fn retry_after(&self) -> Option<Duration> {
         use Refused::{OlderInFlight, Unavailable};
         match self.refused() {
-            Some(Unavailable { retry_after, .. } | OlderInFlight { retry_after, .. }) => {
-                Some(*retry_after)
-            }
+            Some(Unavailable(why)) => Some(why.retry_after()),
+            Some(OlderInFlight { retry_after, .. }) => Some(*retry_after),
             _ => matches!(
                 self.outcome(),
                 Outcome::Overloaded | Outcome::OperationUnderWay
@@ -405,8 +404,8 @@ mod tests {
                 settling: true,
             }
             .into(),
-            Refused::repairing(wait).into(),
-            Refusal::from(Refused::unavailable(Undecided::Lapsed)).and_spent(),
+            Refused::Unavailable(Undecided::Repairing(wait)).into(),
+            Refusal::from(Refused::Unavailable(Undecided::Lapsed)).and_spent(),
             Refused::Limited(Limit::Queue).into(),
             Refusal::TokenRequired,
             Refusal::MalformedToken(text()),

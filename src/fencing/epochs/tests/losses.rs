@@ -12,14 +12,14 @@ fn a_lost_mark_is_seen_quarantined_and_written_back() {
     assert_eq!(kind(one.open("a", 10)), "lost");
     assert_eq!((one.losses(), one.known("a")), (1, Some(10)));
     let left = one.recall("a", 10);
-    assert_eq!(left, Err(Refused::repairing(LOSS)));
+    assert_eq!(left, Err(Refused::Unavailable(Undecided::Repairing(LOSS))));
     assert_eq!(one.recall("a", 3), stale(10, DecidedBy::Memory));
     one.pass(SECOND);
     one.repair();
     assert_eq!(one.mark("a"), Some(10));
     assert_eq!(
         one.recall("a", 10),
-        Err(Refused::repairing(LOSS)),
+        Err(Refused::Unavailable(Undecided::Repairing(LOSS))),
         "from now"
     );
     one.publish();
@@ -28,7 +28,10 @@ fn a_lost_mark_is_seen_quarantined_and_written_back() {
         "no instance claims that opening"
     );
     one.pass(LOSS.saturating_sub(SECOND));
-    assert_eq!(one.recall("a", 11), Err(Refused::repairing(SECOND)));
+    assert_eq!(
+        one.recall("a", 11),
+        Err(Refused::Unavailable(Undecided::Repairing(SECOND)))
+    );
     one.pass(SECOND);
     assert_eq!(one.recall("a", 10), Ok(false));
     assert_eq!(one.open("a", 10), Ok(false));
