@@ -11,7 +11,6 @@ mod administration;
 pub(crate) mod engine;
 mod instances;
 mod mark_store;
-mod marks;
 mod operations;
 mod place;
 pub mod postgres;
@@ -24,7 +23,6 @@ pub mod sqlite;
 pub use self::administration::Administration;
 pub use self::instances::Instances;
 pub use self::mark_store::MarkStore;
-pub use self::marks::Marks;
 pub use self::operations::{
     Attempt, AttemptEnd, AttemptKey, Operation, OperationState, Operations, UnknownCount,
     UnknownOperation,

@@ -15,8 +15,8 @@ use crate::routing::{ResourceKey, Token};
 use crate::store::engine::{Engine, OverEngine};
 use crate::store::{
     Administration, AuditRow, Batch, Epoch, Era, Found, Heard, InstanceId, InstanceRow, Instances,
-    Lane, MarkRow, MarkStore, Marks, Notification, Override, PruneStep, Pruned, Publication,
-    Renewal, Repair, StoreError, Terms,
+    Lane, MarkRow, MarkStore, Notification, Override, PruneStep, Pruned, Publication, Renewal,
+    Repair, StoreError, Terms,
 };
 
 /// The most marks that one call counts.
@@ -178,7 +178,19 @@ impl OverEngine for Double {
 }
 
 #[async_trait]
-impl Marks for Double {
+impl MarkStore for Double {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn servers(&self) -> u64 {
+        self.servers.load(Ordering::SeqCst)
+    }
+
+    fn instances_over(&self) -> u64 {
+        self.instances_over.load(Ordering::SeqCst)
+    }
+
     fn lanes(&self) -> usize {
         1
     }
@@ -354,20 +366,5 @@ impl Administration for Double {
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
         self.run("replace_routes", |rows| rows.replace_routes(document))
             .await
-    }
-}
-
-#[async_trait]
-impl MarkStore for Double {
-    async fn prepare(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn servers(&self) -> u64 {
-        self.servers.load(Ordering::SeqCst)
-    }
-
-    fn instances_over(&self) -> u64 {
-        self.instances_over.load(Ordering::SeqCst)
     }
 }

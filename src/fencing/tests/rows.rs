@@ -135,7 +135,7 @@ impl Mark {
     }
 }
 
-/// Marks: [`crate::store::Marks`].
+/// Marks: [`MarkStore`](crate::store::MarkStore).
 impl Rows {
     pub fn advance(&mut self, batch: Batch<'_>) -> Vec<Found> {
         let asks = batch.asks.iter();

@@ -1,6 +1,7 @@
-//! [`Marks`] for [`PostgresStore`].
+//! [`MarkStore`] for [`PostgresStore`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgArguments;
@@ -11,15 +12,44 @@ use tokio::sync::mpsc;
 use super::connect::Phase;
 use super::slot::DedicatedConnection;
 use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, REPAIR};
-use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
+use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications, options};
+use crate::config::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
 use crate::store::engine::{OverEngine as _, Turn, json};
-use crate::store::rows::{self, FoundColumns};
-use crate::store::{Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError};
+use crate::store::rows::{self, FoundColumns, Schema};
+use crate::store::{Batch, Epoch, Found, Heard, Lane, MarkStore, Notification, Repair, StoreError};
 
 #[async_trait]
-impl Marks for PostgresStore {
+impl MarkStore for PostgresStore {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        let address = &self.connector.address;
+        let mut schema = self.prove().await?;
+        if schema == Schema::Behind && self.migrate {
+            super::migrate(address.clone()).await?;
+            schema = self.prove().await?;
+        }
+        if schema == Schema::Behind {
+            return Err(rows::schema_behind());
+        }
+        // The configuration's checks have already warned of a URL in it.
+        if matches!(address.url, Secret::File(_)) && options::is_open_to_others(address) {
+            tracing::warn!(
+                "the server that store.url_file names is not verified: any machine on the way to it can \
+                 read and change marks"
+            );
+        }
+        Ok(())
+    }
+
+    fn servers(&self) -> u64 {
+        self.connector.servers()
+    }
+
+    fn instances_over(&self) -> u64 {
+        self.instances_over.load(Ordering::Relaxed)
+    }
+
     fn lanes(&self) -> usize {
         LANES
     }

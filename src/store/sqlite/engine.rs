@@ -1,11 +1,10 @@
-//! [`Engine`] and [`MarkStore`] for [`SqliteStore`].
+//! [`Engine`] for [`SqliteStore`].
 
 use async_trait::async_trait;
 
-use super::{SqliteStore, count};
-use crate::store::engine::{Engine, OverEngine, Turn, Work};
-use crate::store::instances::TOUCH;
-use crate::store::{Era, MarkStore, StoreError};
+use super::SqliteStore;
+use crate::store::StoreError;
+use crate::store::engine::{Engine, Turn, Work};
 
 #[async_trait]
 impl Engine for SqliteStore {
@@ -24,35 +23,5 @@ impl Engine for SqliteStore {
 
     fn known_place(&self) -> String {
         self.boot.clone()
-    }
-}
-
-#[async_trait]
-impl MarkStore for SqliteStore {
-    /// An empty transaction would not notice a file that has become read-only.
-    async fn prepare(&self) -> Result<(), StoreError> {
-        let touched = self
-            .engine()
-            .fetch(Turn::Write, TOUCH, vec![], |(era,): (Era,)| Ok(era));
-        touched.await.map(drop)
-    }
-
-    async fn in_place(&self) -> Result<(), StoreError> {
-        let Some(lock) = self.lock.upgrade() else {
-            return Err(StoreError::Connection("the store was closed".to_owned()));
-        };
-        let checked = count::in_place(&lock).await;
-        if lock.lost().is_some() {
-            // The next turn saves what only the log has: the sooner, the better.
-            let nothing: Work = Box::new(|_| Box::pin(async { Ok(()) }));
-            let _ = self.work(Turn::Read, nothing).await;
-        }
-        checked
-    }
-
-    async fn disconnect(&self) {
-        // The next holder of the lock takes this process for ended, so the process keeps the lock.
-        std::mem::forget(self.lock.upgrade());
-        SqliteStore::close(self).await;
     }
 }

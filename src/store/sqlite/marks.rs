@@ -1,17 +1,45 @@
-//! [`Marks`] for [`SqliteStore`]: the statements of requests.
+//! [`MarkStore`] for [`SqliteStore`]: the statements of requests, the start and the end.
 
 use async_trait::async_trait;
 
-use super::SqliteStore;
 use super::batch::BatchJson;
+use super::{SqliteStore, count};
 use crate::routing::ResourceKey;
 use crate::store::engine::Value::Text;
-use crate::store::engine::{OverEngine as _, Turn, json};
+use crate::store::engine::{Engine as _, OverEngine as _, Turn, Work, json};
+use crate::store::instances::TOUCH;
 use crate::store::rows;
-use crate::store::{Batch, Epoch, Found, Lane, Marks, Repair, StoreError};
+use crate::store::{Batch, Epoch, Era, Found, Lane, MarkStore, Repair, StoreError};
 
 #[async_trait]
-impl Marks for SqliteStore {
+impl MarkStore for SqliteStore {
+    /// An empty transaction would not notice a file that has become read-only.
+    async fn prepare(&self) -> Result<(), StoreError> {
+        let touched = self
+            .engine()
+            .fetch(Turn::Write, TOUCH, vec![], |(era,): (Era,)| Ok(era));
+        touched.await.map(drop)
+    }
+
+    async fn in_place(&self) -> Result<(), StoreError> {
+        let Some(lock) = self.lock.upgrade() else {
+            return Err(StoreError::Connection("the store was closed".to_owned()));
+        };
+        let checked = count::in_place(&lock).await;
+        if lock.lost().is_some() {
+            // The next turn saves what only the log has: the sooner, the better.
+            let nothing: Work = Box::new(|_| Box::pin(async { Ok(()) }));
+            let _ = self.work(Turn::Read, nothing).await;
+        }
+        checked
+    }
+
+    async fn disconnect(&self) {
+        // The next holder of the lock takes this process for ended, so the process keeps the lock.
+        std::mem::forget(self.lock.upgrade());
+        SqliteStore::close(self).await;
+    }
+
     async fn advance(&self, _: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError> {
         self.batch(BatchJson::new(batch)).await
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use fencepost::config::Secret;
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
-    Administration, Ask, Batch, Found, Heard, Instances, Lane, Marks, Notification, Override,
+    Administration, Ask, Batch, Found, Heard, Instances, Lane, MarkStore, Notification, Override,
     PruneStep, StoreError, Terms,
 };
 use sqlx::postgres::PgConnection;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost::config::Create;
 use fencepost::store::sqlite::SqliteStore;
-use fencepost::store::{Administration, Instances, Lane, MarkStore, Marks, StoreError, Terms};
+use fencepost::store::{Administration, Instances, Lane, MarkStore, StoreError, Terms};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{

@@ -5,7 +5,7 @@ use fencepost::config::Secret;
 use fencepost::routing::{Needs, ResourceKey};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
-    Administration, Ask, Batch, Epoch, Instances, Lane, Marks, Publication, Repair, Terms,
+    Administration, Ask, Batch, Epoch, Instances, Lane, MarkStore, Publication, Repair, Terms,
 };
 use sqlx::Connection as _;
 

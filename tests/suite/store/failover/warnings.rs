@@ -1,7 +1,7 @@
 //! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the
 //! process logs and whatever the database is configured to suppress.
 
-use fencepost::store::Marks;
+use fencepost::store::MarkStore;
 use std::time::Duration;
 
 use fencepost::config::Secret;
