@@ -219,30 +219,22 @@ pub(super) fn only<T>(rows: Vec<T>) -> Result<T, StoreError> {
     }
 }
 
-/// The state of the schema, by the migrator's records.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Schema {
-    Current,
-    /// Migrations of this program have not been applied.
-    Behind,
-}
-
 /// `(version, checksum, success)` of each migration applied.
 pub(super) type Applied = (i64, Vec<u8>, bool);
 
-/// Compares what was applied with what this program knows.
+/// Compares what was applied with what this program knows. `false`: the schema is missing.
 ///
 /// # Errors
 ///
 /// [`StoreError::Unfit`] where the schema is another one, or was left half made.
-pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<Schema, StoreError> {
+pub(super) fn is_current(migrator: &Migrator, applied: &[Applied]) -> Result<bool, StoreError> {
     if applied.is_empty() {
-        return Ok(Schema::Behind);
+        return Ok(false);
     }
     let known = migrator.iter();
     let known = known.map(|known| (known.version, known.checksum.to_vec(), true));
     if known.eq(applied.iter().cloned()) {
-        return Ok(Schema::Current);
+        return Ok(true);
     }
     Err(StoreError::Unfit(format!(
         "the store's schema is not the one that this fencepost knows: it was made by another version or build, which \

@@ -17,19 +17,19 @@ use crate::config::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
 use crate::store::engine::{OverEngine as _, Turn, json};
-use crate::store::rows::{self, FoundColumns, Schema};
+use crate::store::rows::{self, FoundColumns};
 use crate::store::{Batch, Epoch, Found, Heard, Lane, MarkStore, Notification, Repair, StoreError};
 
 #[async_trait]
 impl MarkStore for PostgresStore {
     async fn prepare(&self) -> Result<(), StoreError> {
         let address = &self.connector.address;
-        let mut schema = self.prove().await?;
-        if schema == Schema::Behind && self.migrate {
+        let mut current = self.prove().await?;
+        if !current && self.migrate {
             super::migrate(address.clone()).await?;
-            schema = self.prove().await?;
+            current = self.prove().await?;
         }
-        if schema == Schema::Behind {
+        if !current {
             return Err(rows::schema_behind());
         }
         // The configuration's checks have already warned of a URL in it.

@@ -39,7 +39,7 @@ use self::connect::{Connector, Phase, Session};
 use self::errors::{bounded, error_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
-use super::rows::{self, Applied, Failure, Schema};
+use super::rows::{self, Applied, Failure};
 use crate::config::PostgresAddress;
 use crate::store::{MarkStore, StoreError};
 
@@ -142,7 +142,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.
-        if schema(line.bare()).await.map_err(error_of)? == Schema::Current {
+        if is_current(line.bare()).await.map_err(error_of)? {
             return Ok(());
         }
         // A warning here costs nothing: the first durable mark comes after this in the server's
@@ -166,17 +166,18 @@ fn migrator() -> Migrator {
     rows::migrator(include_str!("schema.sql"))
 }
 
-async fn schema(connection: &mut PgConnection) -> Result<Schema, Failure> {
+/// Whether the schema is there, and the one that this program knows.
+async fn is_current(connection: &mut PgConnection) -> Result<bool, Failure> {
     let known: Vec<bool> =
         sqlx::query_scalar("SELECT to_regclass('fencepost_migrations') IS NOT NULL")
             .fetch_all(&mut *connection)
             .await?;
     if known != [true] {
-        return Ok(Schema::Behind);
+        return Ok(false);
     }
     let applied: Vec<Applied> =
         sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
             .fetch_all(connection)
             .await?;
-    Ok(rows::judge_schema(&migrator(), &applied)?)
+    Ok(rows::is_current(&migrator(), &applied)?)
 }

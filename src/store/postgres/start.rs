@@ -3,22 +3,21 @@
 use sqlx::PgConnection;
 
 use super::connect::Phase;
-use super::{PostgresStore, schema};
+use super::{PostgresStore, is_current};
 use crate::store::instances::TOUCH;
-use crate::store::rows::{Failure, Schema};
+use crate::store::rows::Failure;
 use crate::store::{Era, StoreError};
 
 impl PostgresStore {
-    /// Proves a new connection, and reads the schema's version. Where that is current, rows can be
-    /// written.
-    pub(super) async fn prove(&self) -> Result<Schema, StoreError> {
+    /// Proves a new connection. Returns whether the schema is current; then rows can be written.
+    pub(super) async fn prove(&self) -> Result<bool, StoreError> {
         let proof = self.operators.run(Phase::Start, async |c, _| {
-            let schema = schema(c).await?;
-            if schema == Schema::Current {
+            let current = is_current(c).await?;
+            if current {
                 all_are_logged(c).await?;
                 let _: (Era,) = self.session(c).one(TOUCH, vec![]).await?;
             }
-            Ok(schema)
+            Ok(current)
         });
         proof.await
     }

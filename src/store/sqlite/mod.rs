@@ -38,7 +38,7 @@ use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
 use self::session::Session;
-use super::rows::{self, Applied, Failure, Schema};
+use super::rows::{self, Applied, Failure};
 use crate::config::Create;
 use crate::store::{StoreError, place};
 
@@ -210,7 +210,7 @@ async fn prepare_schema(
     if !created {
         let applied = sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations");
         let applied: Vec<Applied> = applied.fetch_all(&mut *connection).await?;
-        if rows::judge_schema(&migrator, &applied)? == Schema::Current {
+        if rows::is_current(&migrator, &applied)? {
             return Ok(());
         }
     }
