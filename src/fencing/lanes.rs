@@ -62,14 +62,6 @@ impl Fencing {
         series.store_batch_size.observe(size);
         let timer = series.store_commit_seconds.start_timer();
         let result = self.store.advance(lane, batch).await;
-        let result = match result {
-            Ok(found) if found.len() != batch.asks.len() => Err(StoreError::Statement(format!(
-                "{} rows were asked for and {} came back",
-                batch.asks.len(),
-                found.len()
-            ))),
-            other => other,
-        };
         let locked = matches!(result, Err(StoreError::LockTimeout(_)));
         match &result {
             Ok(_) => {

@@ -41,9 +41,9 @@ pub trait MarkStore: Instances + Administration + Operations {
     /// One statement: locks every row named, in key order; raises the marks that are lower; spends
     /// tokens as asked; drops epochs that are over or no longer used (see [`Batch::next`]); opens
     /// one where the mark under that lock is not above the token. A row whose era is above
-    /// [`Batch::era`], or whose mark is below the one that its ask needs, keeps its mark. Returns,
-    /// in the order asked, the state found under the lock. Writes even for equal tokens, so that
-    /// the commit waits for standbys.
+    /// [`Batch::era`], or whose mark is below the one that its ask needs, keeps its mark. Returns
+    /// the state found under the lock, one for each ask, in the order asked. Writes even for equal
+    /// tokens, so that the commit waits for standbys.
     async fn advance(&self, lane: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError>;
 
     /// Removes these epochs from their rows, and notifies all that one was closed. They give no
