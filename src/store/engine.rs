@@ -32,17 +32,6 @@ pub trait Engine: Send + Sync + 'static {
     fn known_place(&self) -> String;
 }
 
-/// A store whose calls are statements.
-pub trait OverEngine: Send + Sync + 'static {
-    fn engine(&self) -> &dyn Engine;
-}
-
-impl<E: Engine> OverEngine for E {
-    fn engine(&self) -> &dyn Engine {
-        self
-    }
-}
-
 impl dyn Engine + '_ {
     /// Runs work that has an answer.
     pub async fn run<T: Send + 'static>(

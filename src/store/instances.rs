@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::engine::Value::{Number, Numbers, Text};
-use super::engine::{Engine, OverEngine, Turn};
+use super::engine::{Engine, Turn};
 use super::records::{
     Era, InstanceId, InstanceRow, Opening, Publication, Renewal, StoreError, Terms,
 };
@@ -25,7 +25,10 @@ pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, 
 /// A row stays for ever: the primary key decides between an instance whose row a failover has lost,
 /// and that records itself again, and a watcher that has waited it out.
 #[async_trait]
-pub trait Instances: OverEngine {
+pub trait Instances: Send + Sync + 'static {
+    /// Runs the statements of these calls, and of those of the other parts.
+    fn engine(&self) -> &dyn Engine;
+
     /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
     /// in the store is dead, none declares this one dead, and none listens to notifications.
     fn shared(&self) -> bool {
@@ -176,4 +179,8 @@ pub trait Instances: OverEngine {
     }
 }
 
-impl<E: Engine> Instances for E {}
+impl<E: Engine> Instances for E {
+    fn engine(&self) -> &dyn Engine {
+        self
+    }
+}

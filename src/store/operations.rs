@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Value::{MaybeText, Number, Text};
-use super::engine::{Engine, OverEngine, Turn, Value};
+use super::engine::{Engine, Turn, Value};
+use super::instances::Instances;
 use super::records::{InstanceId, StoreError};
 use super::rows;
 use crate::json_values::moment;
@@ -105,7 +106,7 @@ macro_rules! settled {
 
 /// The rows of operations. Each call is one statement.
 #[async_trait]
-pub trait Operations: OverEngine {
+pub trait Operations: Instances {
     /// Records that an attempt is about to send its operation, unless something is known of that
     /// already. Returns the row, with the name of the attempt if it may send.
     ///

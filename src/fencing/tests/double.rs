@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::rows::Rows;
 use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
-use crate::store::engine::{Engine, OverEngine};
+use crate::store::engine::Engine;
 use crate::store::{
     Administration, AuditRow, Batch, Epoch, Era, Found, Heard, InstanceId, InstanceRow, Instances,
     Lane, MarkRow, MarkStore, Notification, Override, PruneStep, Pruned, Publication, Renewal,
@@ -171,12 +171,6 @@ impl Double {
     }
 }
 
-impl OverEngine for Double {
-    fn engine(&self) -> &dyn Engine {
-        unreachable!("each call is answered from the rows")
-    }
-}
-
 #[async_trait]
 impl MarkStore for Double {
     async fn prepare(&self) -> Result<(), StoreError> {
@@ -235,6 +229,10 @@ impl MarkStore for Double {
 
 #[async_trait]
 impl Instances for Double {
+    fn engine(&self) -> &dyn Engine {
+        unreachable!("each call is answered from the rows")
+    }
+
     fn shared(&self) -> bool {
         !self.alone
     }

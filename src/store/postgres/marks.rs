@@ -16,9 +16,11 @@ use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications, options};
 use crate::config::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
-use crate::store::engine::{OverEngine as _, Turn, json};
+use crate::store::engine::{Turn, json};
 use crate::store::rows::{self, FoundColumns};
-use crate::store::{Batch, Epoch, Found, Heard, Lane, MarkStore, Notification, Repair, StoreError};
+use crate::store::{
+    Batch, Epoch, Found, Heard, Instances as _, Lane, MarkStore, Notification, Repair, StoreError,
+};
 
 #[async_trait]
 impl MarkStore for PostgresStore {

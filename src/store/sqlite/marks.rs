@@ -6,10 +6,10 @@ use super::batch::BatchJson;
 use super::{SqliteStore, count};
 use crate::routing::ResourceKey;
 use crate::store::engine::Value::Text;
-use crate::store::engine::{Engine as _, OverEngine as _, Turn, Work, json};
+use crate::store::engine::{Engine as _, Turn, Work, json};
 use crate::store::instances::TOUCH;
 use crate::store::rows;
-use crate::store::{Batch, Epoch, Era, Found, Lane, MarkStore, Repair, StoreError};
+use crate::store::{Batch, Epoch, Era, Found, Instances as _, Lane, MarkStore, Repair, StoreError};
 
 #[async_trait]
 impl MarkStore for SqliteStore {
