@@ -26,7 +26,7 @@ use super::problem::{
 use crate::fencing::operators::{EpochView, OperatorError};
 use crate::fencing::prune::Pruning;
 use crate::routing::{Decision, ResourceKey};
-use crate::store::{Override, PruneStep};
+use crate::store::{Override, PruneStep, Signature};
 
 const DEFAULT_LIMIT: u16 = 100;
 const MAX_LIMIT: u16 = 1000;
@@ -168,10 +168,10 @@ async fn advance(
     body: NewMark,
     writer: &MayWrite,
 ) -> Result<Acted, AdminProblem> {
-    let (token, reason) = (body.token, body.reason);
-    check_text("reason", &reason)?;
-    let actor = actor(&body.actor, writer)?;
-    let advanced = state.fencing.advance(&resource, token, &reason, &actor);
+    let token = body.token;
+    check_text("reason", &body.reason)?;
+    let by = signature(body.reason, &body.actor, writer)?;
+    let advanced = state.fencing.advance(&resource, token, &by);
     let outcome = match advanced.await? {
         Decision::Advanced => ActOutcome::Advanced { mark: token },
         Decision::Current => ActOutcome::Current { mark: token },
@@ -182,6 +182,7 @@ async fn advance(
             return Err(STALE.with(detail, [("mark", json!(mark)), ("gap", gap)]));
         }
     };
+    let Signature { reason, actor } = by;
     tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
     Ok(Acted { resource, outcome })
 }
@@ -192,15 +193,14 @@ async fn override_mark(
     body: NewMark,
     writer: &MayWrite,
 ) -> Result<Acted, AdminProblem> {
-    let (mark, reason) = (body.token, body.reason);
-    require_text("reason", &reason)?;
-    let actor = actor(&body.actor, writer)?;
-    let overridden = state
-        .fencing
-        .override_mark(&resource, mark, &reason, &actor);
+    let mark = body.token;
+    require_text("reason", &body.reason)?;
+    let by = signature(body.reason, &body.actor, writer)?;
+    let overridden = state.fencing.override_mark(&resource, mark, &by);
     match overridden.await? {
         Override::Done { before, era } => {
             state.metrics.series.overrides.inc();
+            let Signature { reason, actor } = by;
             tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
             let outcome = ActOutcome::Overridden { before, mark, era };
             Ok(Acted { resource, outcome })
@@ -219,14 +219,15 @@ async fn resolve(
     body: Resolution,
     writer: &MayWrite,
 ) -> Result<Acted, AdminProblem> {
-    let (id, reason) = (body.id, body.reason);
+    let id = body.id;
     require_text("id", &id)?;
-    require_text("reason", &reason)?;
-    let actor = actor(&body.actor, writer)?;
-    let resolved = state.fencing.resolve(&resource, &id, &reason, &actor);
+    require_text("reason", &body.reason)?;
+    let by = signature(body.reason, &body.actor, writer)?;
+    let resolved = state.fencing.resolve(&resource, &id, &by);
     if !resolved.await? {
         return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
     }
+    let Signature { reason, actor } = by;
     tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
     let outcome = ActOutcome::Resolved { id };
     Ok(Acted { resource, outcome })
@@ -301,10 +302,15 @@ pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     check_text(name, text)
 }
 
-/// The actor for the audit table.
-pub(super) fn actor(name: &str, writer: &MayWrite) -> Result<String, AdminProblem> {
+/// The signature for the audit table.
+pub(super) fn signature(
+    reason: String,
+    name: &str,
+    writer: &MayWrite,
+) -> Result<Signature, AdminProblem> {
     check_text("actor", name)?;
-    Ok(writer.actor(name))
+    let actor = writer.actor(name);
+    Ok(Signature { reason, actor })
 }
 
 /// The step that the body asks for.
@@ -328,8 +334,7 @@ fn step(body: PruneBody, writer: &MayWrite) -> Result<PruneStep, AdminProblem> {
         after: body.after,
         unchanged,
         dry_run: body.dry_run,
-        reason: body.reason,
-        actor: actor(&body.actor, writer)?,
+        by: signature(body.reason, &body.actor, writer)?,
     })
 }
 
@@ -367,8 +372,8 @@ pub async fn prune(
             deleted = done.deleted,
             prefix = step.prefix,
             unchanged_for = %humantime::format_duration(step.unchanged),
-            actor = step.actor,
-            reason = step.reason,
+            actor = step.by.actor,
+            reason = step.by.reason,
             "an operator pruned marks"
         );
     }

@@ -8,7 +8,7 @@ use axum::http::Uri;
 use super::AdminState;
 use super::api::{Json, OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
 use super::auth::MayWrite;
-use super::marks::{actor, completed, limit, parse, parts_of_keys, query, require_text};
+use super::marks::{completed, limit, parse, parts_of_keys, query, require_text, signature};
 use super::problem::{AdminProblem, MALFORMED, NO_SUCH_UNKNOWN};
 use crate::config::OutcomeSettings;
 
@@ -41,7 +41,7 @@ pub async fn resolve(
     let body: OperationVerdict = parse(body).await?;
     require_text("operation", &body.operation)?;
     require_text("reason", &body.reason)?;
-    let actor = actor(&body.actor, &writer)?;
+    let by = signature(body.reason, &body.actor, &writer)?;
     let status = match (body.done, body.status.unwrap_or(OK)) {
         (false, _) if body.status.is_none() => None,
         (true, status @ 200..600) => Some(status),
@@ -56,9 +56,8 @@ pub async fn resolve(
     let remember = remember.unwrap_or(OutcomeSettings::default().remember.0);
     completed(async move {
         let asked = (&body.resource, body.operation.as_str());
-        let resolved = state
-            .fencing
-            .resolve_operation(asked, (status, remember), &body.reason, &actor);
+        let verdict = (status, remember);
+        let resolved = state.fencing.resolve_operation(asked, verdict, &by);
         if !resolved.await? {
             return Err(NO_SUCH_UNKNOWN.detail(
                 "The resource has no operation of this name whose outcome is unknown: it is known, was \
@@ -69,8 +68,8 @@ pub async fn resolve(
             resource = %body.resource,
             operation = body.operation,
             ?status,
-            actor,
-            reason = body.reason,
+            actor = by.actor,
+            reason = by.reason,
             "an operator resolved an operation"
         );
         Ok(Json(ResolvedOperation {

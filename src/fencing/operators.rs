@@ -12,7 +12,7 @@ use super::epochs::{ResourceActivity, UnknownView};
 use super::failure_detector::{InstanceState, InstanceView};
 use super::{Fencing, Refused, Undecided};
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{AuditRow, Epoch, MarkRow, Notification, Opening, Override, StoreError};
+use crate::store::{Epoch, MarkRow, Notification, Opening, Override, Signature, StoreError};
 
 /// How often an override waits for living instances to cede their idle epochs, and how long each
 /// time.
@@ -164,8 +164,7 @@ impl Fencing {
         &self,
         resource: &ResourceKey,
         token: Token,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<Decision, OperatorError> {
         let before = self.row(resource).await?;
         let before = before.map(|(mark, _)| mark.token);
@@ -189,7 +188,9 @@ impl Fencing {
             waits: Some(token),
             to: None,
         }]);
-        self.audit_row(resource, "advance", (before, Some(token)), reason, actor)
+        let marks = (before, Some(token));
+        self.store
+            .record_audit(resource, "advance", marks, by)
             .await?;
         Ok(Decision::Advanced)
     }
@@ -203,8 +204,7 @@ impl Fencing {
         &self,
         resource: &ResourceKey,
         token: Token,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<Override, OperatorError> {
         // An override gets an era that no instance knows yet, whatever a failover has lost.
         let known = self.epoch_table.era();
@@ -213,10 +213,7 @@ impl Fencing {
         }
         let me = self.instance();
         for attempt in 0..=PATIENCE.0 {
-            let done = self
-                .store
-                .override_mark(resource, token, reason, actor)
-                .await?;
+            let done = self.store.override_mark(resource, token, by).await?;
             let open = match &done {
                 Override::Done { era, .. } => {
                     self.epoch_table.adopt(*era);
@@ -255,8 +252,7 @@ impl Fencing {
         &self,
         resource: &ResourceKey,
         unknown_id: &str,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<bool, OperatorError> {
         let now = Instant::now();
         let activity = self.epoch_table.activity(resource, now);
@@ -272,7 +268,8 @@ impl Fencing {
             // The audit comes first: the outcome counts as known because this operator vouches for
             // it.
             let tokens = (Some(own.token), Some(own.token));
-            self.audit_row(resource, "resolve", tokens, reason, actor)
+            self.store
+                .record_audit(resource, "resolve", tokens, by)
                 .await?;
             return Ok(self.epoch_table.settled(resource, own.number, now));
         }
@@ -288,7 +285,8 @@ impl Fencing {
             )));
         }
         let tokens = (Some(epoch.token), Some(epoch.token));
-        self.audit_row(resource, "resolve", tokens, reason, actor)
+        self.store
+            .record_audit(resource, "resolve", tokens, by)
             .await?;
         if self
             .store
@@ -311,26 +309,6 @@ impl Fencing {
     ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
         let rows = self.store.look(std::slice::from_ref(resource)).await?;
         Ok(rows.into_iter().next())
-    }
-
-    pub(super) async fn audit_row(
-        &self,
-        resource: &ResourceKey,
-        action: &str,
-        (before, after): (Option<Token>, Option<Token>),
-        reason: &str,
-        actor: &str,
-    ) -> Result<(), StoreError> {
-        let row = AuditRow {
-            resource: resource.clone(),
-            action: action.to_owned(),
-            before,
-            after,
-            reason: reason.to_owned(),
-            actor: actor.to_owned(),
-            at_ms: 0,
-        };
-        self.store.record_audit(&row).await
     }
 }
 

@@ -15,7 +15,7 @@ use super::Fencing;
 use super::operators::OperatorError;
 use crate::locked::locked;
 use crate::routing::ResourceKey;
-use crate::store::{AttemptEnd, UnknownCount};
+use crate::store::{AttemptEnd, Signature, UnknownCount};
 
 /// The pause between two looks of [`Fencing::keep_operations`].
 const UPKEEP: Duration = Duration::from_mins(1);
@@ -52,8 +52,7 @@ impl Fencing {
         &self,
         (resource, operation): (&ResourceKey, &str),
         (status, remember): (Option<u16>, Duration),
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<bool, OperatorError> {
         let store = &self.store;
         // In key order, the resource itself comes before those that begin with it.
@@ -72,10 +71,10 @@ impl Fencing {
         }
         let done = status.map(|status| format!("done, {status}"));
         let what = done.as_deref().unwrap_or("not done");
-        let text = format!("operation {operation}: {what}: {reason}");
+        let mut by = by.clone();
+        by.reason = format!("operation {operation}: {what}: {}", by.reason);
         let tokens = (Some(found.token), Some(found.token));
-        self.audit_row(resource, "resolve", tokens, &text, actor)
-            .await?;
+        store.record_audit(resource, "resolve", tokens, &by).await?;
         // Only of the attempt that was looked at: a later one is in flight.
         let answer = status.map(|status| Answer {
             status,

@@ -9,7 +9,8 @@ use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
 use super::engine::{Engine, Session, Turn};
 use super::instances::{Instances, NOT_SETTLED, TOUCH};
 use super::records::{
-    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, StoreError,
+    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, Signature,
+    StoreError,
 };
 use super::rows::{self, Failure};
 use crate::routing::{ResourceKey, Token};
@@ -105,10 +106,9 @@ pub trait Administration: Instances {
         &self,
         resource: &ResourceKey,
         token: Token,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<Override, StoreError> {
-        let (resource, reason, actor) = (resource.to_string(), reason.to_owned(), actor.to_owned());
+        let (resource, by) = (resource.to_string(), by.clone());
         self.engine()
             .run(Turn::Transaction, move |mut session| {
                 Box::pin(async move {
@@ -129,10 +129,10 @@ pub trait Administration: Instances {
                     let sql = "UPDATE marks SET previous = token, token = $3, spent_by = NULL, \
                      era = $4, changed_at = {now} WHERE namespace = $1 AND resource = $2";
                     session.execute(sql, change).await?;
-                    let marks = (Some(before), Some(token.get()));
-                    let entry = audit_entry(resource, "override", marks, &reason, &actor);
-                    session.execute(RECORD_AUDIT, entry).await?;
                     let before = rows::number(before)?;
+                    let marks = (Some(before), Some(token));
+                    let entry = audit_entry(resource, "override", marks, &by);
+                    session.execute(RECORD_AUDIT, entry).await?;
                     Ok(Override::Done { before, era })
                 })
             })
@@ -178,12 +178,15 @@ pub trait Administration: Instances {
         work.await
     }
 
-    /// Writes an audit row for an operator's other actions. The row's `at_ms` is ignored: the
-    /// store's clock decides.
-    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
-        let marks = (row.before.map(Token::get), row.after.map(Token::get));
-        let (resource, reason, actor) = (row.resource.to_string(), &row.reason, &row.actor);
-        let entry = audit_entry(resource, &row.action, marks, reason, actor);
+    /// Writes an audit row for an operator's other actions, with the marks before and after.
+    async fn record_audit(
+        &self,
+        resource: &ResourceKey,
+        action: &str,
+        marks: (Option<Token>, Option<Token>),
+        by: &Signature,
+    ) -> Result<(), StoreError> {
+        let entry = audit_entry(resource.to_string(), action, marks, by);
         let written = self.engine().change(Turn::Write, RECORD_AUDIT, entry);
         written.await.map(drop)
     }
@@ -266,17 +269,16 @@ impl<E: Engine> Administration for E {}
 fn audit_entry(
     resource: String,
     action: &str,
-    (before, after): (Option<i64>, Option<i64>),
-    reason: &str,
-    actor: &str,
+    (before, after): (Option<Token>, Option<Token>),
+    by: &Signature,
 ) -> Vec<Value> {
     vec![
         Text(resource),
         Text(action.to_owned()),
-        MaybeNumber(before),
-        MaybeNumber(after),
-        Text(reason.to_owned()),
-        Text(actor.to_owned()),
+        MaybeNumber(before.map(Token::get)),
+        MaybeNumber(after.map(Token::get)),
+        Text(by.reason.clone()),
+        Text(by.actor.clone()),
     ]
 }
 
@@ -319,12 +321,10 @@ async fn prune(mut session: Session<'_>, step: PruneStep) -> Result<Pruned, Fail
     let sql = "DELETE FROM marks WHERE namespace = $1 AND resource {one_of}";
     session.execute(sql, vec![Texts(old)]).await?;
     let (deleted, unchanged) = (done.deleted, humantime::format_duration(step.unchanged));
-    let reason = format!(
-        "{deleted} marks, unchanged for {unchanged}: {}",
-        step.reason
-    );
+    let mut by = step.by;
+    by.reason = format!("{deleted} marks, unchanged for {unchanged}: {}", by.reason);
     let prefix = format!("{}*", step.prefix);
-    let entry = audit_entry(prefix, "prune", (None, None), &reason, &step.actor);
+    let entry = audit_entry(prefix, "prune", (None, None), &by);
     session.execute(RECORD_AUDIT, entry).await?;
     Ok(done)
 }

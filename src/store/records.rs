@@ -264,6 +264,13 @@ pub struct MarkRow {
     pub since_ms: i64,
 }
 
+/// Why an operator changes something, and who it is. For the audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    pub reason: String,
+    pub actor: String,
+}
+
 /// One entry of the audit table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRow {
@@ -301,9 +308,7 @@ pub struct PruneStep {
     pub unchanged: Duration,
     /// Counts, and deletes nothing.
     pub dry_run: bool,
-    /// For the audit.
-    pub reason: String,
-    pub actor: String,
+    pub by: Signature,
 }
 
 /// The result of one step of a prune.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::fencing::lease::Identity;
 use crate::fencing::tests::rows::{Mark, Rows};
-use crate::fencing::tests::{LOSS, ROOM, SETTLE, key, token};
+use crate::fencing::tests::{LOSS, ROOM, SETTLE, key, signed, token};
 use crate::metrics::Metrics;
 use crate::routing::Needs;
 use crate::store::{
@@ -331,7 +331,7 @@ impl One {
         let me = self.by.borrow().instance;
         let renewals = rows.instances[&me].row.terms.renewals;
         assert!(rows.declare_dead(me, renewals) && rows.settle(me));
-        let done = rows.override_mark(&key(on), token(number), "why", "who");
+        let done = rows.override_mark(&key(on), token(number), &signed("why", "who"));
         assert!(matches!(done, Override::Done { .. }), "{done:?}");
     }
 }

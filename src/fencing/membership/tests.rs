@@ -14,7 +14,7 @@ use crate::fencing::refused::Refused;
 use crate::fencing::tests::rows::Rows;
 use crate::fencing::tests::{
     CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, alone,
-    assert_repairing, broken, clock, key, pair, rig, token,
+    assert_repairing, broken, clock, key, pair, rig, signed, token,
 };
 use crate::metrics::DecidedBy;
 use crate::routing::Token;
@@ -83,7 +83,9 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     // statement first.
     let me = rig.instance();
     bury(&store, me);
-    let done = store.override_mark(&key("b"), token(3), "why", "who").await;
+    let done = store
+        .override_mark(&key("b"), token(3), &signed("why", "who"))
+        .await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
     rig.epoch_table.adopt(1);
     assert_eq!(rig.known("b"), Some(10), "not known to be dead yet");

@@ -6,12 +6,12 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::fencing::tests::rows::Mark;
-use crate::fencing::tests::{CallPlan, LOSS, Rig, alone, key, pair, token};
+use crate::fencing::tests::{CallPlan, LOSS, Rig, alone, key, pair, signed, token};
 use crate::store::{InstanceId, Terms};
 
 async fn lower(rig: &Rig, number: i64) -> Override {
-    let key = key("a");
-    let done = rig.override_mark(&key, token(number), "why", "who");
+    let (key, by) = (key("a"), signed("why", "who"));
+    let done = rig.override_mark(&key, token(number), &by);
     done.await.expect("an answer")
 }
 
@@ -119,17 +119,17 @@ async fn an_unknown_outcome_of_a_dead_instance_is_resolved_unless_its_row_is_loc
             .is_some_and(|left| left <= LOSS)
     );
     store.rows().locked.insert(key("a"));
-    let refused = one.resolve(&key("a"), &id, "seen", "me").await;
+    let refused = one.resolve(&key("a"), &id, &signed("seen", "me")).await;
     assert!(
         matches!(refused, Err(OperatorError::Refused(_))),
         "{refused:?}"
     );
     store.rows().locked.clear();
     assert!(!one.passes("a", 42));
-    let resolved = one.resolve(&key("a"), &id, "seen", "me").await;
+    let resolved = one.resolve(&key("a"), &id, &signed("seen", "me")).await;
     assert!(resolved.is_ok_and(|found| found));
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(one.passes("a", 42), "its row is read at once");
-    let again = one.resolve(&key("a"), &id, "seen", "me").await;
+    let again = one.resolve(&key("a"), &id, &signed("seen", "me")).await;
     assert!(again.is_ok_and(|found| !found));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::fencing::tests::{Double, Rig, TERM, clock, key, token};
+use crate::fencing::tests::{Double, Rig, TERM, clock, key, signed, token};
 use crate::routing::Needs;
 
 fn step() -> PruneStep {
@@ -12,8 +12,7 @@ fn step() -> PruneStep {
         after: None,
         unchanged: Duration::ZERO,
         dry_run: false,
-        reason: "a test".to_owned(),
-        actor: "me".to_owned(),
+        by: signed("a test", "me"),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::store::engine::Engine;
 use crate::store::{
     Administration, AuditRow, Batch, Epoch, Era, Found, Heard, InstanceId, InstanceRow, Instances,
     Lane, MarkRow, MarkStore, Notification, Override, PruneStep, Pruned, Publication, Renewal,
-    Repair, StoreError, Terms,
+    Repair, Signature, StoreError, Terms,
 };
 
 /// The most marks that one call counts.
@@ -325,11 +325,10 @@ impl Administration for Double {
         &self,
         resource: &ResourceKey,
         token: Token,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Result<Override, StoreError> {
         self.run("override_mark", |rows| {
-            rows.override_mark(resource, token, reason, actor)
+            rows.override_mark(resource, token, by)
         })
         .await
     }
@@ -343,9 +342,17 @@ impl Administration for Double {
         self.run("prune", |rows| rows.prune(step)).await
     }
 
-    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
-        self.run("record_audit", |rows| rows.record_audit(row.clone()))
-            .await
+    async fn record_audit(
+        &self,
+        resource: &ResourceKey,
+        action: &str,
+        marks: (Option<Token>, Option<Token>),
+        by: &Signature,
+    ) -> Result<(), StoreError> {
+        self.run("record_audit", |rows| {
+            rows.record_audit(resource, action, marks, by);
+        })
+        .await
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {

@@ -19,7 +19,8 @@ use super::{Refused, Undecided};
 
 pub(crate) use self::double::{CallPlan, Double, broken};
 pub(crate) use self::rig::{
-    DEATH, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing, clock, key, token,
+    DEATH, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing, clock, key,
+    signed, token,
 };
 
 /// Why the store gave no answer, and a word for it.

@@ -20,7 +20,7 @@ use crate::fencing::{Fencing, FencingSetup};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::routes::RouteRecord;
-use crate::store::{InstanceId, MarkStore};
+use crate::store::{InstanceId, MarkStore, Signature};
 
 /// Room for all that a test has.
 pub const ROOM: RequestLimits = RequestLimits {
@@ -56,6 +56,13 @@ pub(crate) fn key(text: &str) -> ResourceKey {
 
 pub(crate) fn token(number: i64) -> Token {
     Token::new(number).expect("a token")
+}
+
+pub(crate) fn signed(reason: &str, actor: &str) -> Signature {
+    Signature {
+        reason: reason.to_owned(),
+        actor: actor.to_owned(),
+    }
 }
 
 /// tokio's clock, so that a paused one drives leases too.

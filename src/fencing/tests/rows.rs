@@ -8,7 +8,7 @@ use super::operations::OperationRow;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
     Ask, AuditRow, Batch, Epoch, Era, Found, InstanceId, InstanceRow, MarkRow, Opening, Override,
-    PruneStep, Pruned, Publication, Renewal, Repair, StoreError, Terms,
+    PruneStep, Pruned, Publication, Renewal, Repair, Signature, StoreError, Terms,
 };
 
 /// The store's clock when it begins.
@@ -377,8 +377,7 @@ impl Rows {
         &mut self,
         resource: &ResourceKey,
         token: Token,
-        reason: &str,
-        actor: &str,
+        by: &Signature,
     ) -> Override {
         let open = self.open(resource);
         let Some(mark) = self.marks.get_mut(resource) else {
@@ -392,15 +391,7 @@ impl Rows {
         let era = self.era;
         (mark.token, mark.spent_by, mark.era) = (token, None, era);
         mark.changed_ms = self.now_ms;
-        self.record_audit(AuditRow {
-            resource: resource.clone(),
-            action: "override".to_owned(),
-            before: Some(before),
-            after: Some(token),
-            reason: reason.to_owned(),
-            actor: actor.to_owned(),
-            at_ms: 0,
-        });
+        self.record_audit(resource, "override", (Some(before), Some(token)), by);
         Override::Done { before, era }
     }
 
@@ -438,9 +429,22 @@ impl Rows {
         done
     }
 
-    pub fn record_audit(&mut self, row: AuditRow) {
-        let at_ms = self.now_ms;
-        self.audit.push(AuditRow { at_ms, ..row });
+    pub fn record_audit(
+        &mut self,
+        resource: &ResourceKey,
+        action: &str,
+        (before, after): (Option<Token>, Option<Token>),
+        by: &Signature,
+    ) {
+        self.audit.push(AuditRow {
+            resource: resource.clone(),
+            action: action.to_owned(),
+            before,
+            after,
+            reason: by.reason.clone(),
+            actor: by.actor.clone(),
+            at_ms: self.now_ms,
+        });
     }
 
     pub fn audit(&self, resource: &ResourceKey, limit: u32) -> Vec<AuditRow> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::signed;
 use super::simulation_call::{Call, LANES, LEASE};
 use super::simulation_instance::{Request, State, Wish};
 use super::simulation_world::{RESOURCES, World, resource, token};
@@ -244,7 +245,7 @@ impl World {
         let key = resource(self.dice.below(RESOURCES));
         let to = token(1 + i64::try_from(self.dice.below(3)).unwrap_or(0));
         self.rows.raise_era(known);
-        let done = self.rows.override_mark(&key, to, "", "");
+        let done = self.rows.override_mark(&key, to, &signed("", ""));
         self.say(|| format!("{key} is overridden with {to}: {done:?}"));
         match done {
             Override::Absent => {}
@@ -281,8 +282,7 @@ impl World {
             after: None,
             unchanged: Duration::ZERO,
             dry_run: false,
-            reason: String::new(),
-            actor: String::new(),
+            by: signed("", ""),
         };
         let done = self.rows.prune(&step);
         self.say(|| format!("pruned: {done:?}"));

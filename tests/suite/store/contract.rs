@@ -23,7 +23,7 @@ use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
 use fencepost::store::{
     Ask, Batch, Epoch, Found, InstanceId, Lane, MarkRow, MarkStore, Opening, Publication, Renewal,
-    StoreError, Terms,
+    Signature, StoreError, Terms,
 };
 
 use crate::support::Must;
@@ -259,6 +259,13 @@ fn key(text: &str) -> ResourceKey {
 
 fn token(number: i64) -> Token {
     Token::new(number).expect("a good token")
+}
+
+fn signed(reason: &str, actor: &str) -> Signature {
+    Signature {
+        reason: reason.to_owned(),
+        actor: actor.to_owned(),
+    }
 }
 
 fn instance(number: u64) -> InstanceId {

@@ -4,7 +4,7 @@ use super::*;
 
 fn override_to(one: &One, on: &str, number: i64) {
     let mut rows = one.rows.borrow_mut();
-    let done = rows.override_mark(&key(on), token(number), "why", "who");
+    let done = rows.override_mark(&key(on), token(number), &signed("why", "who"));
     assert!(matches!(done, Override::Done { .. }), "{done:?}");
 }
 

@@ -159,7 +159,7 @@ fn what_was_overridden_since_is_not_written_back() {
         let mut rows = one.rows.borrow_mut();
         let mark = Mark::at(token(30));
         rows.marks.insert(key("a"), mark);
-        rows.override_mark(&key("a"), token(10), "why", "who")
+        rows.override_mark(&key("a"), token(10), &signed("why", "who"))
     };
     one.repair();
     assert_eq!((one.mark("a"), one.table.era()), (Some(10), 1));

@@ -170,7 +170,7 @@ fn an_override_that_clears_what_is_spent_is_no_loss() {
     let done = one
         .rows
         .borrow_mut()
-        .override_mark(&key("a"), token(5), "why", "who");
+        .override_mark(&key("a"), token(5), &signed("why", "who"));
     assert!(matches!(done, Override::Done { .. }), "{done:?}");
     assert!(one.open("a", 5).is_ok());
     assert_eq!(spend(&one, "y"), Ok(false));

@@ -5,7 +5,7 @@ use fencepost::store::{Batch, Epoch, Found, MarkStore, Opening, Repair, StoreErr
 
 use super::{
     Home, Must, advance, advance_all, advance_as, advance_one, ask, batch, epoch, epochs_of,
-    instance, join, key, leave, mark_of, opening, publication, publish, row_of, token,
+    instance, join, key, leave, mark_of, opening, publication, publish, row_of, signed, token,
 };
 
 pub async fn an_epoch_opens_unless_the_mark_is_above(home: Home) {
@@ -273,7 +273,7 @@ pub async fn a_lost_mark_is_raised_in_its_era(home: Home) {
     assert_eq!(mark_of(&*store, "a").await, Some(9));
     // After an override the mark is another's, but the epochs are still in use.
     store
-        .override_mark(&key("a"), token(2), "a test", "me")
+        .override_mark(&key("a"), token(2), &signed("a test", "me"))
         .must()
         .await;
     let late = repair("a", 9, 0, &[epoch(1, 1, 9)]);
@@ -294,7 +294,7 @@ pub async fn no_epoch_opens_in_an_older_era(home: Home) {
     let store = home.open().await;
     advance(&*store, ask("a", 5)).await;
     store
-        .override_mark(&key("a"), token(2), "a test", "me")
+        .override_mark(&key("a"), token(2), &signed("a test", "me"))
         .must()
         .await;
     for number in [2, 5, 9] {

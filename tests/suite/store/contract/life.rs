@@ -6,7 +6,7 @@ use fencepost::store::{
 
 use super::{
     Home, Must, advance, advance_as, ask, epoch, epochs_of, instance, join, key, leave, opening,
-    publication, publish, terms, token,
+    publication, publish, signed, terms, token,
 };
 
 fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
@@ -58,7 +58,7 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     // The era of an override travels with the next renewal, and with the next join.
     advance(&*store, ask("a", 5)).await;
     store
-        .override_mark(&key("a"), token(1), "a test", "me")
+        .override_mark(&key("a"), token(1), &signed("a test", "me"))
         .must()
         .await;
     assert_eq!(renew(&*store, 2, 1).await, Renewal::Alive(1));
@@ -142,7 +142,7 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     assert_eq!(renew(&*store, 3, 1).await, Renewal::Alive(5));
     advance_as(&*store, 3, 5, ask("a", 9)).await;
     let done = store
-        .override_mark(&key("a"), token(1), "a test", "me")
+        .override_mark(&key("a"), token(1), &signed("a test", "me"))
         .await;
     assert!(
         matches!(done, Ok(Override::Done { era: 6, .. })),

@@ -7,7 +7,7 @@ use fencepost::store::{Found, MarkStore, Terms};
 
 use super::{
     Home, Must, advance, advance_all, advance_as, ask, batch, instance, key, mark_of, row_of,
-    spending, token,
+    signed, spending, token,
 };
 
 pub async fn no_mark_is_not_zero(home: Home) {
@@ -202,7 +202,7 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
     advance(&*store, spending("a", 50, "fifty")).await;
     advance(&*store, ask("other", 1)).await;
     let done = store
-        .override_mark(&key("a"), token(10), "a test", "me")
+        .override_mark(&key("a"), token(10), &signed("a test", "me"))
         .must()
         .await;
     assert_eq!(

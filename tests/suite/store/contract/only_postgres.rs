@@ -20,7 +20,7 @@ use sqlx::postgres::PgConnection;
 use tokio::sync::mpsc::Receiver;
 
 use super::{
-    Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, token,
+    Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, signed, token,
 };
 use crate::support::or_return;
 use crate::support::pgbouncer::PgBouncer;

@@ -6,7 +6,7 @@ use fencepost::store::{AuditRow, InstanceRow, MarkStore, Override, StoreError, T
 
 use super::{
     Home, Must, advance, advance_all, advance_as, ask, batch, epoch, epochs_of, instance, join,
-    key, leave, mark_of, opening, publication, publish, row_of, spending, token,
+    key, leave, mark_of, opening, publication, publish, row_of, signed, spending, token,
 };
 
 pub async fn names(
@@ -122,7 +122,9 @@ pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
     store.join(instance(1), &Terms::default()).must().await;
     advance(&*store, opening("a", 5, 1)).await;
     advance(&*store, opening("b", 5, 2)).await;
-    let refused = store.override_mark(&key("a"), token(1), "why", "me").await;
+    let refused = store
+        .override_mark(&key("a"), token(1), &signed("why", "me"))
+        .await;
     assert_eq!(
         refused.expect("an answer"),
         Override::EpochsOpen(vec![epoch(1, 1, 5)])
@@ -131,7 +133,9 @@ pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
     assert_eq!(store.audit(&key("a"), 9).must().await, []);
     // One that is over does not count, nor do another resource's epochs.
     publish(&*store, 1, 1, publication(2, &[])).await;
-    let done = store.override_mark(&key("a"), token(1), "why", "me").await;
+    let done = store
+        .override_mark(&key("a"), token(1), &signed("why", "me"))
+        .await;
     assert!(
         matches!(done, Ok(Override::Done { era: 1, .. })),
         "{done:?}"
@@ -144,7 +148,7 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
     advance(&*store, spending("a", 50, "x")).await;
     let before = row_of(&*store, "a").await;
     let done = store
-        .override_mark(&key("a"), token(50), "spent by mistake", "me")
+        .override_mark(&key("a"), token(50), &signed("spent by mistake", "me"))
         .must()
         .await;
     assert_eq!(
@@ -160,7 +164,9 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
     assert!(after.since_ms >= before.since_ms);
     // Eras are the namespace's: the next override of any resource has the next one.
     advance(&*store, ask("b", 50)).await;
-    let done = store.override_mark(&key("b"), token(0), "r", "me").await;
+    let done = store
+        .override_mark(&key("b"), token(0), &signed("r", "me"))
+        .await;
     assert_eq!(
         done.expect("an answer"),
         Override::Done {
@@ -190,7 +196,9 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
 
 pub async fn what_was_never_marked_is_not_overridden(home: Home) {
     let store = home.open().await;
-    let absent = store.override_mark(&key("a"), token(1), "why", "me").await;
+    let absent = store
+        .override_mark(&key("a"), token(1), &signed("why", "me"))
+        .await;
     assert_eq!(absent.expect("an answer"), Override::Absent);
     assert_eq!(mark_of(&*store, "a").await, None);
     assert_eq!(store.audit(&key("a"), 9).must().await, []);
@@ -202,16 +210,10 @@ pub async fn what_was_never_marked_is_not_overridden(home: Home) {
 pub async fn the_audit_is_read_latest_first(home: Home) {
     let store = home.open().await;
     for (at, resource) in ["a", "b", "a", "a"].into_iter().enumerate() {
-        let row = AuditRow {
-            resource: key(resource),
-            action: "resolve".to_owned(),
-            before: None,
-            after: Some(token(i64::try_from(at).expect("a few"))),
-            reason: "ü 'quoted'".to_owned(),
-            actor: "me".to_owned(),
-            at_ms: 0,
-        };
-        store.record_audit(&row).must().await;
+        let marks = (None, Some(token(i64::try_from(at).expect("a few"))));
+        let (resource, by) = (key(resource), signed("ü 'quoted'", "me"));
+        let recorded = store.record_audit(&resource, "resolve", marks, &by);
+        recorded.must().await;
     }
     let rows = store.audit(&key("a"), 2).must().await;
     let after: Vec<_> = rows.iter().map(|row| row.after).collect();

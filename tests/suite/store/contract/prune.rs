@@ -5,7 +5,9 @@ use std::time::Duration;
 use fencepost::store::{PruneStep, Pruned, Terms};
 
 use super::operators::names;
-use super::{Home, Must, advance, advance_all, ask, batch, instance, key, opening, spending};
+use super::{
+    Home, Must, advance, advance_all, ask, batch, instance, key, opening, signed, spending,
+};
 
 fn prune(prefix: &str, unchanged: Duration) -> PruneStep {
     PruneStep {
@@ -13,8 +15,7 @@ fn prune(prefix: &str, unchanged: Duration) -> PruneStep {
         after: None,
         unchanged,
         dry_run: false,
-        reason: "a test".to_owned(),
-        actor: "me".to_owned(),
+        by: signed("a test", "me"),
     }
 }
 

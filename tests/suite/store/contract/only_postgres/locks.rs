@@ -266,7 +266,9 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
     );
     let (store, mut holder, mut watcher) = or_return!(locked(&uncommitted).await);
     let overriding = beside(&store, |store| async move {
-        store.override_mark(&key("a"), token(1), "why", "me").await
+        store
+            .override_mark(&key("a"), token(1), &signed("why", "me"))
+            .await
     });
     until(&mut watcher, "the override waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
@@ -374,8 +376,7 @@ async fn a_prune_and_a_request_of_one_resource_take_turns() {
         after: None,
         unchanged: Duration::from_millis(1),
         dry_run: false,
-        reason: "a test".to_owned(),
-        actor: "me".to_owned(),
+        by: signed("a test", "me"),
     };
     // As a request of an equal token does it.
     let request = format!(

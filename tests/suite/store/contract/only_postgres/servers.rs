@@ -203,7 +203,9 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
     let store = open(&url).must().await;
     assert!(store.declare_dead(instance(1), 0).must().await);
     assert!(store.settle(instance(1)).must().await);
-    let done = store.override_mark(&key("a"), token(1), "why", "me").await;
+    let done = store
+        .override_mark(&key("a"), token(1), &signed("why", "me"))
+        .await;
     assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
 }
 
