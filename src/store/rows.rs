@@ -27,22 +27,12 @@ pub(super) fn migrator(schema: &'static str) -> Migrator {
 }
 
 /// Why work inside a store failed, before the engine's own codes have been looked at.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    Sql(sqlx::Error),
-    Store(StoreError),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+    #[error(transparent)]
+    Sql(#[from] sqlx::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The epochs of a row, which stand in it as triples: instance, opening, token.
