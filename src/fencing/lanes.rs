@@ -96,7 +96,7 @@ impl Fencing {
                 self.store.shared() && !self.detector.is_dead(id)
             })
         });
-        self.epoch_table.errands().notifications.add(owners);
+        self.epoch_table.errands.notifications.add(owners);
     }
 }
 

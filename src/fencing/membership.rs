@@ -138,7 +138,7 @@ impl Membership {
                             tries = over.tries,
                             "the store answers again"
                         );
-                        self.table().errands().recheck.notify_one();
+                        self.table().errands.recheck.notify_one();
                     }
                     let now = self.fencing.store.servers();
                     if std::mem::replace(&mut servers, now) != now {
@@ -327,7 +327,7 @@ impl Membership {
             // Its epochs may be lost too. So memory gives no more permits, and each epoch is opened
             // again.
             self.table().retire_all();
-            self.table().errands().recheck.notify_one();
+            self.table().errands.recheck.notify_one();
             self.lost.store(false, Ordering::Relaxed);
         }
         let lapsed = !self.fencing.lease.valid();
@@ -368,7 +368,7 @@ impl Membership {
         loop {
             let due = self.fencing.lease.cut_overdue();
             self.look_for_waiting();
-            let errands = self.table().errands();
+            let errands = &self.table().errands;
             errands.looks.add(errands.later.take(usize::MAX));
             tokio::time::sleep(due.min(LOOK_AGAIN)).await;
         }
@@ -378,7 +378,7 @@ impl Membership {
     fn look_for_waiting(&self) {
         let waited_for = self.table().waited_for();
         let keys = waited_for.iter().map(|older| older.resource.clone());
-        self.table().errands().looks.add(keys);
+        self.table().errands.looks.add(keys);
         self.fencing.tell(waited_for);
     }
 }

@@ -183,7 +183,7 @@ impl Fencing {
             return Ok(Decision::Current);
         }
         // An instance that serves an older token from memory learns it now, not with its next look.
-        self.epoch_table.errands().notifications.add([Notification {
+        self.epoch_table.errands.notifications.add([Notification {
             resource: resource.clone(),
             waits: Some(token),
             to: None,
@@ -236,7 +236,7 @@ impl Fencing {
             }
             let notify = |epoch: &Epoch| Notification::to(epoch.instance, resource, Token::MAX);
             let owners = others.map(notify);
-            self.epoch_table.errands().notifications.add(owners);
+            self.epoch_table.errands.notifications.add(owners);
             tokio::time::sleep(PATIENCE.1).await;
         }
         unreachable!("the last attempt returns")
@@ -298,7 +298,7 @@ impl Fencing {
                 "another session has locked the row of this resource: try again".into(),
             ));
         }
-        self.epoch_table.errands().looks.add([resource.clone()]);
+        self.epoch_table.errands.looks.add([resource.clone()]);
         Ok(true)
     }
 

@@ -128,7 +128,8 @@ pub struct EpochTable {
     numbers: AtomicU64,
     setup: EpochTableSetup,
     ready: Ready,
-    errands: Errands,
+    /// Work at the store apart from the statements of requests.
+    pub errands: Errands,
     /// A failover loses thousands of marks in the same way.
     losses: Throttle,
 }
@@ -162,12 +163,6 @@ impl EpochTable {
             losses: Throttle::of_many(),
             setup,
         }
-    }
-
-    /// Work at the store apart from the statements of requests.
-    #[must_use]
-    pub fn errands(&self) -> &Errands {
-        &self.errands
     }
 
     /// Another server may answer from now on, which may lack epochs (a failover). All rows of open

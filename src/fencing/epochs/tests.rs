@@ -244,14 +244,14 @@ impl One {
 
     /// Cedes what is to be ceded. Returns the tokens.
     fn cede(&self) -> Vec<i64> {
-        let epochs = self.table.errands().cedes.take(1000);
+        let epochs = self.table.errands.cedes.take(1000);
         self.rows.borrow_mut().cede(&epochs);
         epochs.iter().map(|(_, epoch)| epoch.token.get()).collect()
     }
 
     /// The resources of which something is to be repaired.
     fn to_repair(&self) -> Vec<ResourceKey> {
-        self.table.errands().repairs.take(1000)
+        self.table.errands.repairs.take(1000)
     }
 
     fn repair(&self) {

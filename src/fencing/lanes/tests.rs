@@ -98,7 +98,7 @@ async fn the_owners_of_older_epochs_are_notified_while_they_live() {
         to: Some(to),
     };
     let one_id = InstanceId::from_bits(1);
-    let notifications = || two.epoch_table.errands().notifications.take(9);
+    let notifications = || two.epoch_table.errands.notifications.take(9);
     assert_eq!(notifications(), [owner(one_id)]);
     assert!(store.rows().declare_dead(one_id, 0));
     two.round().await;

@@ -36,7 +36,7 @@ impl Membership {
                 }
                 Heard::Resumed => {
                     // Notifications may have been missed.
-                    self.table().errands().recheck.notify_one();
+                    self.table().errands.recheck.notify_one();
                     self.look_for_waiting();
                 }
             }
@@ -45,7 +45,7 @@ impl Membership {
 
     pub(super) async fn looking(&self) {
         loop {
-            let keys = self.table().errands().looks.next().await;
+            let keys = self.table().errands.looks.next().await;
             if let Err(error) = self.look(&keys).await {
                 // Not retried: a waiting request asks again.
                 self.fencing.metrics.store().failed(&error);
@@ -77,7 +77,7 @@ impl Membership {
     /// Reads all rows of open epochs again, whenever another server may answer.
     pub(super) async fn rechecking(&self) {
         loop {
-            self.table().errands().recheck.notified().await;
+            self.table().errands.recheck.notified().await;
             for open in self.table().with_epochs() {
                 for keys in open.chunks(READ) {
                     while let Err(error) = self.look(keys).await {
@@ -92,7 +92,7 @@ impl Membership {
 
     pub(super) async fn ceding(&self) {
         loop {
-            let epochs = self.table().errands().cedes.next().await;
+            let epochs = self.table().errands.cedes.next().await;
             if let Err(error) = self.fencing.store.cede(&epochs).await {
                 self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "epochs could not be ceded; they are over with the next publication");
@@ -102,7 +102,7 @@ impl Membership {
 
     pub(super) async fn notifying(&self) {
         loop {
-            let notifications = self.table().errands().notifications.next().await;
+            let notifications = self.table().errands.notifications.next().await;
             if let Err(error) = self.fencing.store.notify(&notifications).await {
                 self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "a notification was lost; waiting requests poll");
@@ -119,7 +119,7 @@ impl Membership {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
             let now = Instant::now();
-            let repairs = &self.table().errands().repairs;
+            let repairs = &self.table().errands.repairs;
             let due = postponed.extract_if(|_, at| *at <= now);
             repairs.must(due.map(|(key, _)| key));
             loop {

@@ -281,7 +281,7 @@ impl Process {
 
     /// Sends a read, the cedes, the notifications or a repair.
     pub fn errand(&mut self, which: usize) {
-        let errands = self.table.errands();
+        let errands = &self.table.errands;
         match which {
             0 if !self.looking => {
                 let mut keys = errands.looks.take(usize::MAX);
@@ -339,7 +339,7 @@ impl Process {
             let call = Call::Repair(repairs.clone());
             self.out.push((call, Awaited::Repair(keys, repairs)));
         } else {
-            let queue = &self.table.errands().repairs;
+            let queue = &self.table.errands.repairs;
             queue.must(keys);
         }
     }
@@ -375,7 +375,7 @@ impl Process {
             (Awaited::Repair(keys, repairs), reply) => {
                 self.repairing = false;
                 let Ok(Reply::Repaired(found)) = reply else {
-                    let queue = &self.table.errands().repairs;
+                    let queue = &self.table.errands.repairs;
                     queue.must(keys);
                     return;
                 };
@@ -400,14 +400,14 @@ impl Process {
             self.detector.meet(id);
             !self.detector.is_dead(id)
         });
-        self.table.errands().notifications.add(owners);
+        self.table.errands.notifications.add(owners);
     }
 
     /// Has the rows read at which requests wait for other instances.
     pub fn poll(&self) {
         let waited_for = self.table.waited_for();
         let keys = waited_for.iter().map(|older| older.resource.clone());
-        self.table.errands().looks.add(keys);
+        self.table.errands.looks.add(keys);
         self.tell(waited_for);
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn looks(one: &One) -> Vec<ResourceKey> {
-    one.table.errands().looks.take(9)
+    one.table.errands.looks.take(9)
 }
 
 fn hinted(one: &One, on: &str, waits: Option<i64>) {

@@ -177,7 +177,7 @@ fn a_row_of_another_era_than_it_was_read_in_is_not_entered() {
 #[test]
 fn a_permit_from_memory_has_its_row_read_again_after_a_while() {
     let one = One::alone();
-    let looks = |one: &One| one.table.errands().later.take(9);
+    let looks = |one: &One| one.table.errands.later.take(9);
     assert!(one.open("a", 5).is_ok());
     one.pass(LOOK_AGAIN.saturating_sub(Duration::from_millis(1)));
     one.passes("a", 5);
@@ -200,7 +200,7 @@ fn a_row_that_nobody_else_can_change_is_not_read_again() {
         one.pass(LOOK_AGAIN.saturating_sub(SECOND));
         one.passes("a", 5);
     }
-    assert_eq!(one.table.errands().later.take(9), []);
+    assert_eq!(one.table.errands.later.take(9), []);
 }
 
 #[test]

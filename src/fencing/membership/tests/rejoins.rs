@@ -256,7 +256,7 @@ async fn nothing_is_written_back_without_a_lease() {
     let (store, rig) = alone().await;
     assert!(rig.open("a", 42).await.is_ok());
     let _held = permit(&rig, "a", 42);
-    rig.epoch_table.errands().repairs.must([key("a")]);
+    rig.epoch_table.errands.repairs.must([key("a")]);
     tokio::time::sleep(TERM + SETTLE).await;
     for _ in 0..100 {
         store.plan("renew", CallPlan::Fail(broken()));
