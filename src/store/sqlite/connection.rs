@@ -221,7 +221,9 @@ impl HeldConnection {
         if let Err(error) = copied {
             tracing::error!(%error, "the latest marks are only in the log, which could not be copied into the file");
         }
-        leave(connection, &self.lock);
+        // The connection and the lock of its file last as long as the process.
+        std::mem::forget(connection);
+        std::mem::forget(Arc::clone(&self.lock));
     }
 }
 
@@ -246,12 +248,6 @@ impl Drop for HeldConnection {
                 }
             });
     }
-}
-
-/// Leaks the connection and the lock of its file, so that they last as long as the process.
-fn leave(connection: SqliteConnection, lock: &Arc<FileLock>) {
-    std::mem::forget(connection);
-    std::mem::forget(Arc::clone(lock));
 }
 
 fn not_a_database(lock: &FileLock, error: &sqlx::Error) -> StoreError {
