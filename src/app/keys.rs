@@ -106,8 +106,8 @@ pub async fn migrate(
             let (timeout, namespace) = (target.timeout.0, &target.namespace);
             let store =
                 SqliteStore::open(path, timeout, true, namespace, Create::IfMissing).await?;
-            if store.opened().created {
-                let path = store.opened().path.display();
+            if store.opened.created {
+                let path = store.opened.path.display();
                 say(format!("created a new store at {path}"));
             }
             say("the schema is up to date".to_owned());

@@ -22,7 +22,7 @@ pub(super) async fn open(
             let namespace = &store.namespace;
             sqlite::check_place(path, store.create, store.volatile).await?;
             let opened = SqliteStore::open(path, timeout, migrate, namespace, store.create).await?;
-            say_file(opened.opened(), namespace);
+            say_file(&opened.opened, namespace);
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(

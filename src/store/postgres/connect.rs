@@ -107,7 +107,8 @@ pub(super) enum Session {
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) address: PostgresAddress,
-    timeout: Duration,
+    /// Bounds a connect over all hosts.
+    pub(super) timeout: Duration,
     /// The host of the URL that answered last; tried first the next time.
     last: AtomicUsize,
     /// How many connections were made.
@@ -123,7 +124,6 @@ pub(super) struct Connector {
 type SessionProof = (String, bool, bool, bool, bool, String, i64);
 
 impl Connector {
-    /// `timeout` bounds a connect over all hosts.
     pub(super) fn new(address: PostgresAddress, timeout: Duration) -> Self {
         Self {
             address,
@@ -133,10 +133,6 @@ impl Connector {
             server: Mutex::default(),
             _anchor: warnings::anchor(),
         }
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     pub(super) fn servers(&self) -> u64 {

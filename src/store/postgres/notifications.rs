@@ -44,7 +44,7 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
                     if heard.send(Heard::Resumed).await.is_err() {
                         return;
                     }
-                    if let Err(error) = relay(subscription, connector.timeout(), &heard).await {
+                    if let Err(error) = relay(subscription, connector.timeout, &heard).await {
                         tracing::debug!(%error, "the subscription to notifications broke; subscribing again");
                     }
                 }
@@ -80,7 +80,7 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, S
             Ok::<_, sqlx::Error>(listener)
         };
         let subscribing = subscribing.map_err(error_of);
-        match bounded(connector.timeout(), subscribing).await {
+        match bounded(connector.timeout, subscribing).await {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
         }

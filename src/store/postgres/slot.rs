@@ -46,7 +46,7 @@ impl DedicatedConnection {
         phase: Phase,
         work: impl AsyncFnOnce(&mut PgConnection, u64) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
-        let timeout = self.connector.timeout();
+        let timeout = self.connector.timeout;
         bounded(timeout, async {
             let mut idle = self.idle.lock().await;
             let mut kept = idle.take().filter(|_| phase == Phase::Running);

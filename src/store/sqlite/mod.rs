@@ -52,7 +52,7 @@ pub struct SqliteStore {
     boot: String,
     /// For checks that do not wait for a turn; gone once the store was closed.
     lock: Weak<FileLock>,
-    opened: Opened,
+    pub opened: Opened,
 }
 
 /// The state of the file at the start.
@@ -107,12 +107,6 @@ impl SqliteStore {
             })),
             opened,
         })
-    }
-
-    /// The state of the file at the start.
-    #[must_use]
-    pub fn opened(&self) -> &Opened {
-        &self.opened
     }
 
     /// Waits for the current work, closes the file and gives up its lock. Later calls fail. (A
