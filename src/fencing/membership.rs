@@ -15,7 +15,7 @@ use super::failure_detector::Read;
 use super::lease::Identity;
 use crate::config::{Finding, Settings};
 use crate::store::routes::RouteRecord;
-use crate::store::{Era, InstanceId, Renewal, StoreError, Terms};
+use crate::store::{Era, InstanceId, Publication, Renewal, StoreError, Terms};
 use crate::throttle::{Outage, Throttle};
 
 mod errands;
@@ -85,8 +85,8 @@ impl Membership {
     async fn enrol(&self, id: InstanceId) -> Result<Era, StoreError> {
         let era = self.fencing.store.join(id, &self.own_terms()).await?;
         if let Err(error) = self.routes.confirm(&*self.fencing.store).await {
-            // It has forwarded nothing. If this fails too, the others will find out.
-            let nothing = self.table().finish(id);
+            // It has opened nothing. If this fails too, the others will find out.
+            let nothing = Publication::default();
             let _ = self.fencing.store.leave(id, &nothing).await;
             return Err(error);
         }
