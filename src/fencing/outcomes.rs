@@ -93,12 +93,16 @@ impl Fencing {
     /// each minute in which a route remembers outcomes. Runs until it is dropped.
     pub async fn keep_operations(self: Arc<Self>, remembers: impl Fn() -> bool) {
         loop {
-            let mut counted = Ok(UnknownCount::default());
-            if remembers() {
-                self.expire_operations().await;
-                counted = self.store.count_unknown_operations().await;
-            }
-            match counted {
+            let counted = async {
+                if !remembers() {
+                    return Ok(UnknownCount::default());
+                }
+                while self.store.expire_operations().await? > 0 {
+                    tokio::task::yield_now().await;
+                }
+                self.store.count_unknown_operations().await
+            };
+            match counted.await {
                 Ok(count) => {
                     self.metrics.series.operations_unknown.set(count.operations);
                     *locked(&self.unknown_operations) = count;
