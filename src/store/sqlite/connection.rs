@@ -13,10 +13,10 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::errors::error_of;
 use super::file::{FileLock, blocking};
 use super::{count, log};
 use crate::store::StoreError;
+use crate::store::rows::Failure;
 
 /// How long to wait for a program that has the file open, such as the `sqlite3` shell.
 pub(super) const BUSY: Duration = Duration::from_millis(500);
@@ -247,6 +247,15 @@ impl Drop for HeldConnection {
                     runtime.block_on(ManuallyDrop::into_inner(held).close());
                 }
             });
+    }
+}
+
+/// Translates a failure for the callers of the store.
+pub(super) fn error_of(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Store(error) => error,
+        Failure::Sql(sqlx::Error::Database(error)) => StoreError::Statement(error.to_string()),
+        Failure::Sql(error) => StoreError::Connection(error.to_string()),
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use rustix::fs::fremovexattr;
 use rustix::io::Errno;
 
-use super::connection::HeldConnection;
+use super::connection::{HeldConnection, error_of};
 use super::count::{ATTRIBUTE, missing};
-use super::errors::error_of;
 use super::file::{FileLock, blocking};
 use crate::config::Create;
 use crate::store::StoreError;

@@ -16,7 +16,6 @@ mod batch;
 mod connection;
 mod count;
 mod engine;
-mod errors;
 mod file;
 mod log;
 mod lost;
@@ -33,8 +32,7 @@ use sqlx::SqliteConnection;
 use sqlx::migrate::MigrateError;
 use tokio::sync::{Mutex, oneshot};
 
-use self::connection::HeldConnection;
-use self::errors::error_of;
+use self::connection::{HeldConnection, error_of};
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
 use self::session::Session;

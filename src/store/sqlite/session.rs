@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use super::batch::{self, BatchJson};
-use super::connection::HeldConnection;
+use super::connection::{HeldConnection, error_of};
 use super::count;
 use super::epochs::WORDS;
-use super::errors::error_of;
 use super::file::{FileLock, blocking};
 use crate::store::engine::{self, Connection, Turn, Work};
 use crate::store::rows::Failure;
