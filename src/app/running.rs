@@ -158,11 +158,7 @@ impl App {
     pub(super) fn accept(&self, listener: Listener, phases: DrainPhases) -> JoinHandle<()> {
         tokio::spawn(server::serve(
             listener,
-            server::Shared {
-                proxy: Arc::clone(&self.proxy),
-                limits: self.settings.limits,
-                metrics: Arc::clone(&self.state.metrics),
-            },
+            Arc::clone(&self.proxy),
             phases,
             Arc::clone(&self.workers),
         ))

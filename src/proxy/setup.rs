@@ -16,7 +16,7 @@ use super::routing_table::{RoutingTable, Snapshot};
 use crate::active_requests::ActiveRequests;
 use crate::body::BodyMemory;
 use crate::boot_clock::BootClock;
-use crate::config::{Settings, TlsSettings};
+use crate::config::{LimitSettings, Settings, TlsSettings};
 use crate::fencing::Fencing;
 use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
@@ -46,7 +46,9 @@ pub struct Proxy {
     /// Ends tunnels when the process stops.
     pub(super) stopping: CancellationToken,
     pub(super) in_flight: InFlightLimit,
-    pub(super) metrics: Arc<Metrics>,
+    /// As they were at the start.
+    pub(crate) limits: LimitSettings,
+    pub(crate) metrics: Arc<Metrics>,
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
@@ -73,6 +75,7 @@ impl Proxy {
             tasks,
             stopping,
             in_flight: InFlightLimit::new(&limits, Arc::clone(&metrics)),
+            limits,
             metrics,
             spends: AtomicU64::new(0),
             via,

@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ConnectionState, Shared, Signal};
+use super::connection_state::{ConnectionState, Signal};
 use crate::config::{ClientShare, LimitSettings};
 use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
-use crate::proxy::{ClientPermit, ClientShares};
+use crate::proxy::{ClientPermit, ClientShares, Proxy};
 use crate::socket::{self, DetachedSocket, Listener};
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
@@ -52,7 +52,7 @@ pub(super) struct Accepted {
 pub(super) async fn accept_all(
     listener: Listener,
     limit: &Arc<ConnectionLimit>,
-    shared: &Shared,
+    proxy: &Proxy,
     mut serve: impl FnMut(Accepted),
 ) {
     // The last report that no descriptor was found.
@@ -61,12 +61,12 @@ pub(super) async fn accept_all(
         let (socket, ip) = match accept(&listener).await {
             Ok(accepted) => accepted,
             Err(error) => {
-                failed(&error, &shared.metrics, &mut reported).await;
+                failed(&error, &proxy.metrics, &mut reported).await;
                 continue;
             }
         };
         // The connections of a trusted proxy carry the requests of many clients.
-        let counted = ip.filter(|ip| !shared.proxy.trusts(*ip));
+        let counted = ip.filter(|ip| !proxy.trusts(*ip));
         if let Some(open) = limit.enter(counted).await {
             serve(Accepted { socket, ip, open });
         } else {

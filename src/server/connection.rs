@@ -12,11 +12,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 
 use super::accept::Accepted;
-use super::connection_state::{ClientIo, ConnectionState, Shared, Signal, Site};
+use super::connection_state::{ClientIo, ConnectionState, Signal, Site};
 use super::{http1, http2};
 use crate::config::TlsSettings;
 use crate::metrics::{HandshakeError, Limit};
-use crate::proxy::{Client, ClientNames};
+use crate::proxy::{Client, ClientNames, Proxy};
 use crate::socket::{self, Socket};
 use crate::timed_socket::TimedSocket;
 
@@ -30,34 +30,34 @@ const MAX_UNSENT_BYTES: u32 = 128 << 10;
 const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Serves a connection to its end, or until [`Signal::Cut`].
-pub(super) async fn serve(shared: Arc<Shared>, accepted: Accepted) {
+pub(super) async fn serve(proxy: Arc<Proxy>, accepted: Accepted) {
     let state = Arc::clone(&accepted.open.state);
     tokio::select! {
         biased;
         // First, so that the task is registered before anything looks for a signal.
         () = state.signalled(Signal::Cut) => {
             if state.cancels_too_much() {
-                shared.metrics.limit(Limit::StreamResets);
+                proxy.metrics.limit(Limit::StreamResets);
             }
         }
-        () = run(&shared, accepted, &state) => {}
+        () = run(&proxy, accepted, &state) => {}
     }
 }
 
-async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) {
+async fn run(proxy: &Arc<Proxy>, accepted: Accepted, state: &Arc<ConnectionState>) {
     let Accepted { socket, ip, open } = accepted;
     let Ok(socket) = socket::attach(socket) else {
         return tracing::debug!("a connection could not be handed over");
     };
     prepare(&socket);
-    let limits = &shared.limits;
+    let limits = &proxy.limits;
     let socket = TimedSocket::new(socket, limits.write_timeout.0, move || {
         open.write_timed_out();
     });
     let mut client = Client::at(ip, limits.in_flight_per_connection());
-    let stream = match shared.proxy.tls() {
+    let stream = match proxy.tls() {
         Some(tls) => tokio::select! {
-            accepted = Box::pin(handshake(tls, socket, &mut client, shared)) => accepted,
+            accepted = Box::pin(handshake(tls, socket, &mut client, proxy)) => accepted,
             // There is no request yet.
             () = state.signalled(Signal::Leave) => None,
         },
@@ -65,7 +65,7 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     };
     let Some(stream) = stream else { return };
     let site = Site {
-        shared,
+        proxy,
         peer: Arc::new(client),
         state,
     };
@@ -98,18 +98,18 @@ async fn handshake(
     tls: TlsSettings,
     socket: TimedSocket,
     client: &mut Client,
-    shared: &Shared,
+    proxy: &Proxy,
 ) -> Option<ClientIo> {
     let accepting = TlsAcceptor::from(tls.config).accept(socket);
-    let accepted = timeout(shared.limits.head_timeout.0, accepting).await;
+    let accepted = timeout(proxy.limits.head_timeout.0, accepting).await;
     let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let stream = match accepted {
         Ok(stream) => stream,
         Err(error) => {
             let reason = reason(&error);
-            shared.metrics.series.tls_handshake_errors.of(reason).inc();
+            proxy.metrics.series.tls_handshake_errors.of(reason).inc();
             if reason == HandshakeError::Timeout {
-                shared.metrics.limit(Limit::HeadTimeout);
+                proxy.metrics.limit(Limit::HeadTimeout);
             }
             tracing::debug!(%error, reason = reason.as_str(), client = &*client.text, "a TLS handshake failed");
             return None;

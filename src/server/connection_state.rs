@@ -15,8 +15,6 @@ use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::config::LimitSettings;
-use crate::metrics::Metrics;
 use crate::proxy::{Client, Proxy};
 use crate::timed_socket::TimedSocket;
 
@@ -25,16 +23,9 @@ const MAX_CANCELLED: u64 = 256;
 /// A request that is cancelled later than this does not count: its client has waited long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// State that all connections share.
-pub(crate) struct Shared {
-    pub proxy: Arc<Proxy>,
-    pub limits: LimitSettings,
-    pub metrics: Arc<Metrics>,
-}
-
 /// The surroundings of a connection that speaks HTTP.
 pub(super) struct Site<'a> {
-    pub shared: &'a Shared,
+    pub proxy: &'a Arc<Proxy>,
     pub peer: Arc<Client>,
     pub state: &'a Arc<ConnectionState>,
 }

@@ -68,15 +68,11 @@ const PSEUDO: usize = 4;
 /// Serves a connection to its end. `begun`: its first bytes.
 pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let stream = rewound(stream, begun);
-    let Site {
-        shared,
-        peer,
-        state,
-    } = site;
+    let Site { proxy, peer, state } = site;
     let service = service_fn(|request: Request<Incoming>| {
-        let (proxy, peer) = (Arc::clone(&shared.proxy), Arc::clone(peer));
+        let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
         let mut stream = ActiveStream::begin(state);
-        let read = http2::read(&request, &shared.limits);
+        let read = http2::read(&request, &proxy.limits);
         async move {
             let response = match read {
                 Ok(head) => {
@@ -93,7 +89,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             Ok::<http::Response<_>, Infallible>(response.into())
         }
     });
-    let limits = &shared.limits;
+    let limits = &proxy.limits;
     // A client that knows the number waits, or opens another connection. Otherwise its requests
     // beyond the connection's share would be refused.
     let share = limits.in_flight_per_connection();
@@ -101,7 +97,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let header_list = limits.header_bytes.bytes() + (limits.header_count.get() + PSEUDO) * LINE;
     let mut builder = Builder::new(StreamExecutor {
         limit: limits.write_timeout.0,
-        metrics: Arc::clone(&shared.metrics),
+        metrics: Arc::clone(&proxy.metrics),
     });
     builder
         .timer(TokioTimer::new())
@@ -126,7 +122,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             tokio::select! {
                 biased;
                 served = &mut serving => served,
-                () = without_request(state, shared.limits.head_timeout.0) => return,
+                () = without_request(state, proxy.limits.head_timeout.0) => return,
             }
         }
     };
@@ -138,7 +134,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
 /// Resolves when GOAWAY must be sent. The client may then keep the connection open without a request
 /// for `limits.head_timeout`: HTTP/2 ends in two steps, and waits for the client in between.
 async fn due(site: &Site<'_>) {
-    let Site { state, shared, .. } = site;
+    let Site { state, proxy, .. } = site;
     let mut timer = DeadlineTimer::default();
     poll_fn(|cx| {
         // GOAWAY precedes the end, so it can go out while clients are still served.
@@ -148,8 +144,8 @@ async fn due(site: &Site<'_>) {
         let Some(since) = state.idle_since() else {
             return Poll::Pending;
         };
-        ready!(timer.poll(cx, since + shared.limits.idle_timeout.0));
-        shared.metrics.limit(Limit::IdleTimeout);
+        ready!(timer.poll(cx, since + proxy.limits.idle_timeout.0));
+        proxy.metrics.limit(Limit::IdleTimeout);
         Poll::Ready(())
     })
     .await;

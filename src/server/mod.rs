@@ -29,8 +29,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::accept::ConnectionLimit;
-pub(crate) use self::connection_state::Shared;
 use self::connection_state::Signal;
+use crate::proxy::Proxy;
 use crate::socket::Listener;
 use crate::worker;
 
@@ -49,12 +49,11 @@ pub(crate) struct DrainPhases {
 /// requests.
 pub(crate) async fn serve(
     listener: Listener,
-    shared: Shared,
+    proxy: Arc<Proxy>,
     drain: DrainPhases,
     workers: Arc<Workers>,
 ) {
-    let shared = Arc::new(shared);
-    let limit = ConnectionLimit::new(&shared.limits, Arc::clone(&shared.metrics));
+    let limit = ConnectionLimit::new(&proxy.limits, Arc::clone(&proxy.metrics));
     let limit = Arc::new(limit);
     let open = TaskTracker::new();
     // The signals go to all connections, so that none of them watches shared state.
@@ -63,9 +62,9 @@ pub(crate) async fn serve(
         limit.signal(Signal::Announced);
         drain.now.cancelled().await;
     };
-    let accepting = accept::accept_all(listener, &limit, &shared, |accepted| {
+    let accepting = accept::accept_all(listener, &limit, &proxy, |accepted| {
         // In a task of its own, which stays with this worker.
-        let serving = connection::serve(Arc::clone(&shared), accepted);
+        let serving = connection::serve(Arc::clone(&proxy), accepted);
         open.spawn_on(serving, workers.next());
     });
     tokio::select! {

@@ -74,7 +74,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
     let mut connection = Http1Connection {
         site,
         io,
-        input: Input::new(site.shared.limits.head(), Arc::clone(&site.shared.metrics)),
+        input: Input::new(site.proxy.limits.head(), Arc::clone(&site.proxy.metrics)),
         output: Output::default(),
         clock: DeadlineTimer::default(),
         active: Instant::now(),
@@ -135,7 +135,7 @@ impl Http1Connection<'_> {
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
     fn poll_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
-        let Site { shared, state, .. } = self.site;
+        let Site { proxy, state, .. } = self.site;
         let in_head = self.input.is_in_head();
         state.set_under_way(in_head);
         if state.is(Signal::Leave) {
@@ -143,13 +143,13 @@ impl Http1Connection<'_> {
         }
         if in_head {
             let began = *self.began.get_or_insert_with(Instant::now);
-            let limit = shared.limits.head_timeout.0;
+            let limit = proxy.limits.head_timeout.0;
             ready!(self.clock.poll(cx, began + limit));
             return Poll::Ready(Err(MessageError::Slow(limit)));
         }
-        let idle = self.active + shared.limits.idle_timeout.0;
+        let idle = self.active + proxy.limits.idle_timeout.0;
         ready!(self.clock.poll(cx, idle));
-        shared.metrics.limit(Limit::IdleTimeout);
+        proxy.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
         Poll::Ready(Ok(NextHead::None))
     }
@@ -169,8 +169,8 @@ impl Http1Connection<'_> {
         head.upgrade = request.upgrade.then_some(switched);
         let body = self.input.begin_body(request.framing, request.expects);
         let response = {
-            let Site { shared, peer, .. } = self.site;
-            let mut service = pin!(shared.proxy.handle(head, body, peer));
+            let Site { proxy, peer, .. } = self.site;
+            let mut service = pin!(proxy.handle(head, body, peer));
             poll_fn(|cx| self.poll_beside(cx, |_, cx| service.as_mut().poll(cx))).await
         };
         let Some(response) = response else {
@@ -231,7 +231,7 @@ impl Http1Connection<'_> {
 
     /// Answers a refused head. Nothing behind it is read.
     async fn refuse(&mut self, error: MessageError) -> AfterAnswer {
-        let Site { shared, peer, .. } = self.site;
+        let Site { proxy, peer, .. } = self.site;
         self.input.reading = Reading::Nothing;
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
@@ -240,8 +240,7 @@ impl Http1Connection<'_> {
             trailers: false,
             keeps: false,
         };
-        self.answer(shared.proxy.refuse(error, None, peer), asked)
-            .await
+        self.answer(proxy.refuse(error, None, peer), asked).await
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
