@@ -33,8 +33,6 @@ pub(crate) struct Client {
     pub text: Arc<str>,
     /// The names from its TLS handshake; `None`: it speaks plain HTTP.
     pub tls: Option<Arc<ClientNames>>,
-    /// It was asked for a certificate.
-    pub mutual: bool,
     /// The certificate that it showed, as the upstream reads it.
     pub identity: Option<Arc<str>>,
     /// When its connection becomes too old for its certificate.
@@ -62,7 +60,6 @@ impl Client {
             forwarded: ip.map(|ip| ip.to_canonical().to_string().into()),
             text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
-            mutual: false,
             identity: None,
             until: None,
             in_flight: Arc::new(Semaphore::new(in_flight)),

@@ -120,7 +120,6 @@ async fn handshake(
     let names = certificate.map(ClientNames::of).unwrap_or_default();
     client.identity = certificate.map(|certificate| names.identity(certificate).into());
     client.tls = Some(Arc::new(names));
-    client.mutual = tls.clients.is_some();
     client.until = certificate.map(|_| Instant::now() + CLIENT_MAX_AGE);
     Some(Either::Right(Box::new(stream)))
 }
