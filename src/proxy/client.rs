@@ -181,18 +181,13 @@ fn walk(peer: IpAddr, trusted: &[AddressRange], fields: &Fields) -> IpAddr {
     client
 }
 
-/// An address, with or without a port. Some proxies write one.
+/// An address, with or without a port. Some proxies write one, or brackets alone.
 fn address(member: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(member.trim_ascii()).ok()?;
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'));
-    let ip = match bare {
-        Some(text) => text.parse().ok().map(IpAddr::V6),
-        None => text.parse().ok(),
-    };
-    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
-    Some(ip.or_else(with_port)?.to_canonical())
+    let with_port = |text: &str| text.parse().map(|address: SocketAddr| address.ip());
+    let ip = text.parse().or_else(|_| with_port(text));
+    let ip = ip.or_else(|_| with_port(&format!("{text}:0")));
+    Some(ip.ok()?.to_canonical())
 }
 
 #[cfg(test)]
