@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::answer::Forwarded;
 use super::classify::{self, Class};
-use super::client::Client;
+use super::client::{Client, is_in};
 use super::context::{Context, Listed};
 use super::fenced::key_of_body;
 use super::headers::{self, RESOURCE, TARGET};
@@ -129,7 +129,9 @@ fn aimed(target: &str, head: &RequestHead) -> Result<RequestHead, Refusal> {
 
 /// Checks the limits on clients that may claim.
 fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<(), Refusal> {
-    if !client.may_claim(claim) {
+    let ranges = claim.addresses.as_ref();
+    let from_there = ranges.is_none_or(|ranges| client.ip.is_some_and(|ip| is_in(ranges, ip)));
+    if !from_there || !client.is_one_of(&claim.require_client) {
         return Err(Refusal::ClientRefused);
     }
     match &claim.tokens {
@@ -156,7 +158,10 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
             "No enforcing route can yield the resource key {key}: claiming it would protect nothing."
         )));
     };
-    if !routes.iter().all(|route| client.may_use(&route.settings)) {
+    if !routes
+        .iter()
+        .all(|route| client.is_one_of(&route.settings.require_client))
+    {
         return Err(Refusal::ClientRefused);
     }
     let format = route.settings.token.format;

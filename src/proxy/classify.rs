@@ -101,7 +101,7 @@ fn class_of(
     *found = Some(Arc::clone(route));
     let settings = &route.settings;
     // Access control is not fencing: it applies in every mode, and before the route's other checks.
-    if !client.may_use(settings) {
+    if !client.is_one_of(&settings.require_client) {
         return Err(Refusal::ClientRefused);
     }
     if table.strict {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use webpki::EndEntityCert;
 
 use super::headers::FORWARDED_FOR;
-use crate::config::{AddressRange, ClaimSettings, ClientPattern, RouteSettings};
+use crate::config::{AddressRange, ClientPattern};
 use crate::http1::Fields;
 
 /// The most names in a log line.
@@ -71,18 +71,6 @@ impl Client {
         self.tls.as_ref()?.text.as_deref()
     }
 
-    /// Whether a route admits this client.
-    pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
-        self.is_one_of(&route.require_client)
-    }
-
-    /// Whether this client may claim, by its names and its address.
-    pub(crate) fn may_claim(&self, claim: &ClaimSettings) -> bool {
-        let ranges = claim.addresses.as_ref();
-        let from_there = ranges.is_none_or(|ranges| self.ip.is_some_and(|ip| is_in(ranges, ip)));
-        from_there && self.is_one_of(&claim.require_client)
-    }
-
     /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
     pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
         let peer = self.ip?;
@@ -94,7 +82,8 @@ impl Client {
         })
     }
 
-    fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
+    /// Whether a list `require_client` has this client. An empty one has all.
+    pub(super) fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
         wanted.is_empty() || self.tls.as_ref().is_some_and(|names| names.any_of(wanted))
     }
 }
