@@ -69,21 +69,11 @@ impl Proxy {
         response
     }
 
-    /// Refuses a request whose head breaks a rule, or could not be read: `None`.
-    pub(crate) fn refuse(
-        &self,
-        error: MessageError,
-        head: Option<&RequestHead>,
-        client: &Arc<Client>,
-    ) -> Response<ClientBody> {
+    /// Refuses a request whose head breaks a rule, or could not be read.
+    pub(crate) fn refuse(&self, error: MessageError, client: &Arc<Client>) -> Response<ClientBody> {
         count_limit(&self.metrics, error);
-        let context = Context::of(
-            head,
-            self.snapshot(),
-            Arc::clone(client),
-            false,
-            (None, false),
-        );
+        let (snapshot, client) = (self.snapshot(), Arc::clone(client));
+        let context = Context::of(None, snapshot, client, false, (None, false));
         self.answer(&context, Err(error.into()))
     }
 }

@@ -79,7 +79,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
                     let body = Received::Http2(request.into_body());
                     proxy.handle(head, body, &peer).await
                 }
-                Err(error) => proxy.refuse(error, Some(&http2::unchecked(&request)), &peer),
+                Err(error) => proxy.refuse(error, &peer),
             };
             stream.answered = true;
             let response = response.map(|body| WatchedBody {

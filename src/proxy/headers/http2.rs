@@ -2,13 +2,12 @@
 //! mean something else to it.
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use http::{Method, Version};
 
 use crate::config::LimitSettings;
 use crate::http1::names::{COOKIE, HOST};
 use crate::http1::request::Request;
-use crate::http1::{Fields, MessageError, RequestHead, Target, title_line};
+use crate::http1::{Fields, MessageError, RequestHead, title_line};
 
 /// The head of a request. It is rendered as HTTP/1 and read as such.
 ///
@@ -29,18 +28,6 @@ pub(crate) fn read<B>(
     head.target.authority = authority;
     head.version = Version::HTTP_2;
     Ok(head)
-}
-
-/// The head of a request that is refused, as it came.
-pub(crate) fn unchecked<B>(request: &http::Request<B>) -> RequestHead {
-    let target = request.uri().path_and_query().cloned();
-    let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
-    RequestHead::new(
-        request.method().clone(),
-        Target::new(target, None),
-        Version::HTTP_2,
-        Fields::from(request.headers()),
-    )
 }
 
 /// The head as HTTP/1, as a person would write it. Its `:authority` is its Host, unless it has one.

@@ -240,7 +240,7 @@ impl Http1Connection<'_> {
             trailers: false,
             keeps: false,
         };
-        self.answer(proxy.refuse(error, None, peer), asked).await
+        self.answer(proxy.refuse(error, peer), asked).await
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
