@@ -23,14 +23,14 @@ use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 use crate::store::InstanceId;
 use crate::traces::Traces;
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::Upstream;
 use crate::worker::PerWorker;
 
 /// The error of setting up the request path.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    #[error(transparent)]
-    Upstream(#[from] UpstreamError),
+    #[error("{0}")]
+    Upstream(String),
     #[error("tracing: {0:#}")]
     Traces(#[from] anyhow::Error),
 }
@@ -146,7 +146,8 @@ fn snapshot(
     memory: Arc<BodyMemory>,
     traces: Option<&Arc<Traces>>,
 ) -> Result<Snapshot, ProxyError> {
-    let upstream = Upstream::new(&settings.upstream, fencing.lease(), metrics)?;
+    let upstream = Upstream::new(&settings.upstream, fencing.lease(), metrics);
+    let upstream = upstream.map_err(ProxyError::Upstream)?;
     let wanted = settings.tracing.0.as_ref();
     let traces = match (traces, wanted) {
         (Some(traces), _) if traces.has(wanted) => Some(Arc::clone(traces)),
@@ -175,7 +176,6 @@ pub async fn reach(settings: &Settings) -> Result<(), String> {
         Duration::MAX,
         InstanceId::from_bits(0),
     );
-    let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)
-        .map_err(|error| error.to_string())?;
+    let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)?;
     upstream.reach().await
 }

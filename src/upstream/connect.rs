@@ -58,8 +58,13 @@ impl Tls {
         settings: &UpstreamTlsSettings,
         authority: &Authority,
         h2: bool,
-    ) -> io::Result<Self> {
-        let mut config = settings.client_config()?;
+    ) -> Result<Self, String> {
+        let mut config = settings.client_config().map_err(|error| {
+            format!(
+                "the system's root certificates cannot be read: {error}; upstream.tls.ca_file \
+                 names others"
+            )
+        })?;
         if h2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
@@ -212,17 +217,6 @@ pub(super) fn notify_close(io: &mut UpstreamIo) {
         let mut cx = Context::from_waker(Waker::noop());
         let _ = Pin::new(stream).poll_shutdown(&mut cx);
     }
-}
-
-/// Why the upstream cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum UpstreamError {
-    #[error("upstream.url: {0} is not an authority: {1}")]
-    Authority(String, http::uri::InvalidUri),
-    #[error(
-        "the system's root certificates cannot be read: {0}; upstream.tls.ca_file names others"
-    )]
-    Roots(io::Error),
 }
 
 /// Why there is no response head. Each with its causes, in one line.

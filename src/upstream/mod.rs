@@ -39,7 +39,6 @@ use http::uri::{Authority, Scheme};
 use http_body_util::Either;
 
 pub(crate) use self::connect::SendError;
-pub use self::connect::UpstreamError;
 use self::connect::{Connecting, Tls};
 pub(crate) use self::http1::Http1UpstreamConnection as Upgraded;
 use self::http1::{Http1Body, Http1Exchange, Http1Pool};
@@ -104,11 +103,14 @@ impl Connecting {
 }
 
 impl Upstream {
+    /// # Errors
+    ///
+    /// Why it cannot be set up, for an operator.
     pub(crate) fn new(
         settings: &UpstreamSettings,
         lease: &Arc<Lease>,
         metrics: &Arc<Metrics>,
-    ) -> Result<Self, UpstreamError> {
+    ) -> Result<Self, String> {
         let (scheme, authority, h2) = match &settings.url {
             UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false),
             UpstreamUrl::Https(authority) => (Scheme::HTTPS, authority.as_str(), settings.http2),
@@ -117,14 +119,9 @@ impl Upstream {
         };
         let authority: Authority = authority
             .parse()
-            .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
+            .map_err(|error| format!("upstream.url: {authority} is not an authority: {error}"))?;
         let tls = (scheme == Scheme::HTTPS).then(|| Tls::new(&settings.tls, &authority, h2));
-        let connecting = Connecting::new(
-            settings,
-            &authority,
-            tls.transpose().map_err(UpstreamError::Roots)?,
-            metrics,
-        );
+        let connecting = Connecting::new(settings, &authority, tls.transpose()?, metrics);
         let incarnation = lease.incarnation();
         let fenced = connecting.fenced(h2, lease, incarnation);
         Ok(Self {
