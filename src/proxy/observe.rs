@@ -45,24 +45,20 @@ impl Proxy {
             },
             ..enforced
         };
+        let judged = judged.and_then(|fenced| too_long.map(|()| fenced));
         let reads_body =
             |fenced: &Fenced| fenced.route.template().is_ok_and(KeyTemplate::uses_json);
-        let (upload, key) = match &judged {
-            Ok(fenced) if reads_body(fenced) => {
+        let (upload, subject) = match judged {
+            Ok(fenced) if reads_body(&fenced) => {
                 let upload = RequestBody::read(body, &head.fields, &rules, None).await?;
-                let key = key_of_body(fenced, &head, &upload);
-                (upload, key)
+                let key = key_of_body(&fenced, &head, &upload);
+                (upload, key.map(|key| (key, fenced.token)))
             }
-            Ok(fenced) => (
+            judged => (
                 RequestBody::streamed(body, &rules)?,
-                fenced.key(&head, None),
+                judged.and_then(|fenced| Ok((fenced.key(&head, None)?, fenced.token))),
             ),
-            Err(refusal) => (RequestBody::streamed(body, &rules)?, Err(refusal.clone())),
         };
-        let subject = judged.and_then(|fenced| {
-            too_long?;
-            Ok((key?, fenced.token))
-        });
         if let Ok(subject) = &subject {
             let _ = context.subject.set(subject.clone());
         }
