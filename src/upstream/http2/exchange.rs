@@ -37,7 +37,16 @@ pub(crate) async fn exchange(
     if !connection.is_fit() {
         connection = pool.open().await.map_err(SendError::NotSent)?;
     }
-    Http2Body::new(connection, pool).send(head, body).await
+    connection.socket().busy = true;
+    let exchange = Http2Body {
+        connection: Some(connection),
+        pool,
+        upload: None,
+        cut: false,
+        unwritten: Arc::default(),
+        stream: None,
+    };
+    exchange.send(head, body).await
 }
 
 /// A request as h2 takes it, and its body.
@@ -86,18 +95,6 @@ pub(crate) struct Http2Body {
 }
 
 impl Http2Body {
-    fn new(connection: Http2Connection, pool: Arc<Http2Pool>) -> Self {
-        connection.socket().busy = true;
-        Self {
-            connection: Some(connection),
-            pool,
-            upload: None,
-            cut: false,
-            unwritten: Arc::default(),
-            stream: None,
-        }
-    }
-
     /// Sends a request, and waits for the response's head.
     async fn send(mut self, head: Parts, body: RequestBody) -> Answer {
         let ended = body.is_end_stream();
