@@ -60,10 +60,8 @@ pub(crate) enum Wish {
 
 /// Stores the waker, if it is another one.
 fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    match waker {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *waker = Some(cx.waker().clone()),
-    }
+    let waker = waker.get_or_insert_with(|| cx.waker().clone());
+    waker.clone_from(cx.waker());
 }
 
 /// A body of `length` bytes (`None`: unknown), and its connection's side.
