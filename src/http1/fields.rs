@@ -97,12 +97,6 @@ impl Fields {
         line.map(|line| self.value(line))
     }
 
-    /// The same as text. `None` too if it is not UTF-8.
-    #[must_use]
-    pub fn get_str(&self, name: &str) -> Option<&str> {
-        std::str::from_utf8(self.get(name)?).ok()
-    }
-
     /// The values of all lines of a name.
     #[must_use]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
@@ -257,6 +251,13 @@ pub fn connection_has(fields: &Fields, option: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Fields {
+        /// The value of the first line of a name as text.
+        pub(crate) fn get_str(&self, name: &str) -> Option<&str> {
+            std::str::from_utf8(self.get(name)?).ok()
+        }
+    }
 
     fn of(head: &'static str) -> Fields {
         let limits = HeadLimits {

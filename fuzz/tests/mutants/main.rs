@@ -220,7 +220,8 @@ fn headers_that_a_client_can_take_off_or_double() {
     use fencepost::http1::Fields;
     use fencepost::proxy::headers::{ForUpstream, TOKEN, request_for_upstream, strip_hop_by_hop};
     let late = |headers: &mut Fields, add: ForUpstream<'_>| {
-        let named = headers.get_str("connection").map(str::to_owned);
+        let named = headers.get("connection");
+        let named = named.map(|names| String::from_utf8_lossy(names).into_owned());
         request_for_upstream(headers, add);
         if let Some(named) = named {
             headers.remove(&named);
