@@ -50,8 +50,8 @@ blocks! {
         pub header_bytes: Size<1, { 1 << 20 }> = Size(64 << 10),
         /// The maximum number of header lines of a request, at most 10,000; more get a 431.
         pub header_count: Count<10_000> = Count(100),
-        /// The maximum bytes of a request's target; more get a 414.
-        pub target_bytes: Size<1, { u32::MAX as u64 }> = Size(8 << 10),
+        /// The maximum bytes of a request's target, at most 65,534; more get a 414.
+        pub target_bytes: Size<1, 65_534> = Size(8 << 10),
         /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
         /// 503.
         pub body_memory: Size<1> = Size(256 << 20),

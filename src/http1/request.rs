@@ -33,8 +33,6 @@ use super::{Fields, RequestHead, Target};
 
 /// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// `http::Uri` takes no more.
-const LONGEST_TARGET: usize = 65_534;
 
 const START_LINE: MessageError = MessageError::Malformed(
     "the first line is not `method target HTTP/1.1`, with one space between each two",
@@ -224,9 +222,8 @@ fn start_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
         }
         _ => return Err(START_LINE),
     };
-    let longest = limits.target.min(LONGEST_TARGET);
-    if target.len() > longest {
-        return Err(MessageError::TargetLong(longest));
+    if target.len() > limits.target {
+        return Err(MessageError::TargetLong(limits.target));
     }
     let (authority, target) = split_target(method, target)?;
     let method = Method::from_bytes(method).map_err(|_| START_LINE)?;
