@@ -28,9 +28,7 @@ const MIN_ROOM: usize = 1 << 10;
 const MAX_DRAIN_READS: usize = 2;
 
 /// The reason why a body broke off.
-#[derive(Debug, thiserror::Error)]
-#[error("the client closed its connection in the middle")]
-struct CutShort;
+const CUT_SHORT: &str = "the client closed its connection in the middle";
 
 /// What is read next.
 pub(super) enum Reading {
@@ -157,7 +155,7 @@ impl Input {
                         return Poll::Ready(true);
                     }
                     if !matches!(ready!(self.poll_read(io, cx)), Ok(true)) {
-                        self.break_off(CutShort.into(), cx);
+                        self.break_off(CUT_SHORT.into(), cx);
                         return Poll::Ready(true);
                     }
                 }
