@@ -45,7 +45,7 @@ pub(crate) struct Context {
     is_claim: bool,
     method: Option<Method>,
     target: Option<Target>,
-    request_id: Option<Bytes>,
+    request_id: Bytes,
     forwarded_for: Option<Bytes>,
     user_agent: Option<Bytes>,
     trace_id: Option<String>,
@@ -83,7 +83,7 @@ impl Context {
         Arc::new(Self {
             method: head.map(|head| head.method.clone()),
             target: head.map(|head| head.target.clone()),
-            request_id: head.map(|_| copied(REQUEST_ID).unwrap_or_else(request_id)),
+            request_id: copied(REQUEST_ID).unwrap_or_else(request_id),
             forwarded_for: copied(FORWARDED_FOR),
             user_agent: copied(USER_AGENT),
             trace_id,
@@ -138,10 +138,8 @@ impl Context {
 
     /// Adds the request id to fields that have none.
     pub(super) fn identify(&self, fields: &mut Fields) {
-        if let Some(id) = &self.request_id
-            && !fields.contains(REQUEST_ID)
-        {
-            fields.append(REQUEST_ID, id);
+        if !fields.contains(REQUEST_ID) {
+            fields.append(REQUEST_ID, &self.request_id);
         }
     }
 
@@ -165,7 +163,7 @@ impl Context {
         RequestText {
             method: self.method.as_ref().map(Method::to_string),
             path: self.target.as_ref().map(path),
-            request_id: self.request_id.as_ref().map(field),
+            request_id: Some(field(&self.request_id)),
             forwarded_for: self.forwarded_for.as_ref().map(field),
             user_agent: self.user_agent.as_ref().map(field),
             trace_id: self.trace_id.clone(),
