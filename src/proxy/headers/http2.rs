@@ -2,7 +2,7 @@
 //! mean something else to it.
 
 use bytes::Bytes;
-use http::{Method, Version};
+use http::Version;
 
 use crate::config::LimitSettings;
 use crate::http1::names::{COOKIE, HOST};
@@ -18,9 +18,6 @@ pub(crate) fn read<B>(
     request: &http::Request<B>,
     limits: &LimitSettings,
 ) -> Result<RequestHead, MessageError> {
-    if request.method() == Method::CONNECT {
-        return Err(MessageError::Connect);
-    }
     let lines = request.headers().len() + 1;
     let mut head = Request::read(&as_http1(request), lines, &limits.head())?.head;
     let authority = request.uri().authority();
