@@ -49,8 +49,7 @@ pub(crate) struct Connecting {
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    /// `None`: the URL's host is no name that a certificate could have.
-    server_name: Option<ServerName<'static>>,
+    server_name: ServerName<'static>,
 }
 
 impl Tls {
@@ -71,18 +70,18 @@ impl Tls {
         // Without the brackets around an IPv6 address.
         let host = authority.host().trim_matches(['[', ']']);
         let from_url = || ServerName::try_from(host.to_owned()).ok();
+        let name = settings.server_name.clone().or_else(from_url);
+        let missing = "the host of upstream.url is no valid name: see upstream.tls.server_name";
         Ok(Self {
             config: Arc::new(config),
-            server_name: settings.server_name.clone().or_else(from_url),
+            server_name: name.ok_or(missing)?,
         })
     }
 
     async fn handshake(&self, socket: UpstreamSocket) -> Result<UpstreamIo, String> {
-        let name = self.server_name.clone();
-        let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
         socket.lock().records = Some(TlsRecords::default());
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let connected = connector.connect(name, socket).await;
+        let connected = connector.connect(self.server_name.clone(), socket).await;
         let stream = connected.map_err(|error| match hint(&error) {
             Some(hint) => format!("{hint}: {error}"),
             None => chain(&error),
