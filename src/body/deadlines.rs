@@ -112,6 +112,7 @@ pub(crate) struct UploadProgress {
     /// The upstream has begun to answer.
     answered: AtomicBool,
     /// Nothing more of the request will be sent.
+    is_sent: AtomicBool,
     sent: Notify,
 }
 
@@ -144,7 +145,13 @@ impl UploadProgress {
     /// Nothing more of the request will be sent: it has been, or was dropped.
     pub(super) fn sent(&self) {
         self.waits.store(false, Ordering::Relaxed);
+        self.is_sent.store(true, Ordering::Relaxed);
         self.sent.notify_one();
+    }
+
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        !self.is_sent.load(Ordering::Relaxed)
     }
 
     /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,

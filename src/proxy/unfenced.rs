@@ -23,7 +23,6 @@ use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody, UploadProgress};
 use crate::http1::{RequestHead, Response};
 use crate::metrics::Outcome;
-use crate::upstream::is_uploading;
 
 impl Proxy {
     /// Passes a request that is not judged. `upgrade`: its tunnel may be opened. `outcome`: to count.
@@ -108,11 +107,11 @@ impl Proxy {
         }
         let Response { mut head, body } = response;
         let rules = headers::response_for_client(&mut head.fields, head.version, self.via);
-        let (length, uploads) = (body.size_hint().exact(), is_uploading(&body));
+        let length = body.size_hint().exact();
         let mut reply = Reply::new(body, rules, Conclusion::default(), watch);
         let source = if let Some(content) = reply.at_once().await? {
             ReplySource::Whole(content)
-        } else if uploads {
+        } else if progress.is_uploading() {
             // In a task of its own, which goes on with the upload: the client may send all before it
             // reads. The task ends with the response, or when the client leaves.
             let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());

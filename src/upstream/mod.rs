@@ -248,14 +248,6 @@ fn retire(connections: &Connections) {
 /// Dropping it resets the connection of a fenced request, unless [`taken`] was true.
 pub(crate) type ResponseBody = Either<Http1Body, Http2Body>;
 
-/// Whether a part of the request is still to be sent.
-pub(crate) fn is_uploading(body: &ResponseBody) -> bool {
-    match body {
-        Either::Left(body) => body.is_uploading(),
-        Either::Right(body) => body.is_uploading(),
-    }
-}
-
 /// Sends more of the request while the response is not read. Resolves only if the request breaks
 /// off.
 pub(crate) async fn upload(body: &mut ResponseBody) -> BoxError {

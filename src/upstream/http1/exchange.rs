@@ -156,11 +156,6 @@ impl Http1Exchange {
         }
     }
 
-    /// Whether a part of the request is still to be sent.
-    pub(crate) fn is_uploading(&self) -> bool {
-        self.request.state == SendState::UnderWay
-    }
-
     /// Writes more of the request.
     fn upload(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
         let Some(connection) = &mut self.connection else {

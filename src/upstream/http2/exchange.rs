@@ -147,11 +147,6 @@ impl Http2Body {
         connection.map(|connection| connection.socket().written)
     }
 
-    /// Whether a part of the request is still to be sent.
-    pub(crate) fn is_uploading(&self) -> bool {
-        self.upload.is_some()
-    }
-
     /// Sends more of the request, without reading the response. Ready if the request broke off.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         match self.poll(cx) {
