@@ -82,9 +82,7 @@ impl InFlightLimit {
 
 /// The unit that counts as one client: an IPv4 address, or the /64 that one IPv6 site has at the
 /// least (RFC 6177).
-type Network = IpAddr;
-
-fn network(ip: IpAddr) -> Network {
+fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
         ip @ IpAddr::V4(_) => ip,
@@ -95,15 +93,15 @@ fn network(ip: IpAddr) -> Network {
 pub(crate) struct ClientShares {
     /// `None`: addresses have no share.
     share: Option<ClientShare>,
-    /// A network without any has no entry. Locked to count, never across an await.
-    held: Mutex<HashMap<Network, usize>>,
+    /// By network; one without any has no entry. Locked to count, never across an await.
+    held: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// One of what a client network has.
 #[must_use = "it counts until this is dropped"]
 pub(crate) struct ClientPermit {
     shares: Arc<ClientShares>,
-    network: Network,
+    network: IpAddr,
 }
 
 impl ClientShares {
@@ -256,7 +254,7 @@ mod tests {
         }
     }
 
-    fn network(ip: &str) -> Network {
+    fn network(ip: &str) -> IpAddr {
         super::network(ip.parse().expect("an address"))
     }
 

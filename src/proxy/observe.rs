@@ -46,10 +46,8 @@ impl Proxy {
             ..enforced
         };
         let judged = judged.and_then(|fenced| too_long.map(|()| fenced));
-        let reads_body =
-            |fenced: &Fenced| fenced.route.template().is_ok_and(KeyTemplate::uses_json);
         let (upload, subject) = match judged {
-            Ok(fenced) if reads_body(&fenced) => {
+            Ok(fenced) if fenced.route.template().is_ok_and(KeyTemplate::uses_json) => {
                 let upload = RequestBody::read(body, &head.fields, &rules, None).await?;
                 let key = key_of_body(&fenced, &head, &upload);
                 (upload, key.map(|key| (key, fenced.token)))

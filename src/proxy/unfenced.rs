@@ -72,9 +72,8 @@ impl Proxy {
         let body = upload.send_unfenced(Arc::clone(&progress));
         let exchange = self.exchange(context, head, body, None, None);
         let Exchange { mut request, span } = *exchange;
-        let asked = &mut request.head;
         if let Some(opening) = &opening {
-            opening.ask(&mut asked.fields);
+            opening.ask(&mut request.head.fields);
         }
         let began = Instant::now();
         let _listed = Listed::new(context, Stage::Upstream, began + timeout);
