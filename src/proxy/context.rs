@@ -152,14 +152,8 @@ impl Context {
     /// The request in words. `query`: with its query.
     pub(super) fn text(&self, query: bool) -> RequestText {
         let field = |value: &Bytes| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
-        let path = |target: &Target| {
-            let path = if query {
-                target.as_str()
-            } else {
-                target.path()
-            };
-            cut(path, PATH_SHOWN)
-        };
+        let shown: fn(&Target) -> &str = if query { Target::as_str } else { Target::path };
+        let path = |target| cut(shown(target), PATH_SHOWN);
         RequestText {
             method: self.method.as_ref().map(Method::to_string),
             path: self.target.as_ref().map(path),
