@@ -90,15 +90,15 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
     let (route, class) = classify(&table, &head, &client);
     let route = route.as_ref().map(|route| &route.settings);
     let (verdict, judged) = match class {
-        Class::Fenced(fenced) => ("fenced", subject(&fenced, &head, body)),
-        Class::Observed(_, judged) => {
+        Ok(Class::Fenced(fenced)) => ("fenced", subject(&fenced, &head, body)),
+        Ok(Class::Observed(_, judged)) => {
             let judged = judged.and_then(|fenced| subject(&fenced, &head, body));
             ("observed", judged)
         }
-        Class::Unlisted => ("observed", Err(Refusal::NoRoute)),
-        Class::Refused(refusal) => ("refused", Err(refusal)),
-        Class::Pass { .. } => ("passed", Ok(None)),
-        Class::Claim => ("claim", Ok(None)),
+        Ok(Class::Unlisted) => ("observed", Err(Refusal::NoRoute)),
+        Err(refusal) => ("refused", Err(refusal)),
+        Ok(Class::Pass { .. }) => ("passed", Ok(None)),
+        Ok(Class::Claim) => ("claim", Ok(None)),
     };
     let mut explained = Explanation {
         method: head.method.to_string(),
@@ -132,7 +132,7 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
                 // With a token it has a key, which is what the caller wants to know.
                 head.fields.insert(TOKEN, "1");
                 let class = classify(&table, &head, &client).1;
-                if let Class::Fenced(fenced) | Class::Observed(_, Ok(fenced)) = class {
+                if let Ok(Class::Fenced(fenced) | Class::Observed(_, Ok(fenced))) = class {
                     let subject = subject(&fenced, &head, body).ok().flatten();
                     explained.resource = subject.map(|(key, _)| key.to_string());
                 }

@@ -86,9 +86,8 @@ async fn by_target(
     aimed: &RequestHead,
     body: Received,
 ) -> Result<Claim, Refusal> {
-    let fenced = match classify::classify(context.table(), aimed, &context.client).1 {
+    let fenced = match classify::classify(context.table(), aimed, &context.client).1? {
         Class::Fenced(fenced) => fenced,
-        Class::Refused(refusal) => return Err(refusal),
         Class::Pass { .. } | Class::Unlisted | Class::Observed(..) | Class::Claim => {
             let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
             return Err(Refusal::ambiguous(why));

@@ -31,8 +31,6 @@ pub(crate) enum Class {
     Observed(Arc<Route>, Result<Fenced, Refusal>),
     /// A claim.
     Claim,
-    /// Refused.
-    Refused(Refusal),
 }
 
 /// A request that carries a token for a route.
@@ -49,9 +47,9 @@ pub(crate) fn classify(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,
-) -> (Option<Arc<Route>>, Class) {
+) -> (Option<Arc<Route>>, Result<Class, Refusal>) {
     let mut found = None;
-    let class = class_of(table, head, client, &mut found).unwrap_or_else(Class::Refused);
+    let class = class_of(table, head, client, &mut found);
     (found, class)
 }
 

@@ -38,28 +38,28 @@ impl Proxy {
         }
         // A request in a loop would wait for itself, on any route.
         let (route, class) = if self.via.is_in(&head.fields) {
-            (None, Class::Refused(Refusal::Loop))
+            (None, Err(Refusal::Loop))
         } else {
             classify::classify(&snapshot.table, &head, &client)
         };
-        let place = (route, matches!(class, Class::Claim));
+        let place = (route, matches!(class, Ok(Class::Claim)));
         let context = Context::of(Some(&head), snapshot, client, by_proxy, place);
         let done = match class {
-            Class::Pass { upgrade } => {
+            Ok(Class::Pass { upgrade }) => {
                 self.unfenced(&context, upgrade, head, body, Outcome::Unfenced)
                     .await
             }
-            Class::Unlisted => {
+            Ok(Class::Unlisted) => {
                 context.note(&Refusal::NoRoute, None);
                 let outcome = Outcome::ObservedNoRoute;
                 self.unfenced(&context, true, head, body, outcome).await
             }
-            Class::Observed(route, judged) => {
+            Ok(Class::Observed(route, judged)) => {
                 self.observe(&context, route, judged, head, body).await
             }
-            Class::Claim => self.claim(&context, head, body).await,
-            Class::Fenced(fenced) => self.fenced(&context, fenced, head, body).await,
-            Class::Refused(refusal) => Err(refusal),
+            Ok(Class::Claim) => self.claim(&context, head, body).await,
+            Ok(Class::Fenced(fenced)) => self.fenced(&context, fenced, head, body).await,
+            Err(refusal) => Err(refusal),
         };
         let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
         let response = self.answer(&context, done);
