@@ -55,9 +55,12 @@ pub fn run(args: &InitArgs) -> anyhow::Result<String> {
     overrides.set("upstream.url", &args.upstream, "--upstream");
     config::parse("", &overrides)?;
     let is_printed = args.output == Path::new("-");
-    if !is_printed {
-        args.check_output()?;
-    }
+    // Before a long log is read.
+    ensure!(
+        is_printed || args.force || !args.output.exists(),
+        "{} exists: use --force, or name another --output",
+        args.output.display()
+    );
     let mut survey = Survey::default();
     let source = args.survey(&mut survey)?;
     let upstream = serde_json::to_string(&args.upstream)?;
@@ -74,22 +77,6 @@ pub fn run(args: &InitArgs) -> anyhow::Result<String> {
 }
 
 impl InitArgs {
-    /// Refuses to write over anything, except over a file with `--force`, or into no folder.
-    fn check_output(&self) -> anyhow::Result<()> {
-        let output = self.output.display();
-        if let Ok(found) = fs::symlink_metadata(&self.output) {
-            let hint = "name another --output";
-            ensure!(found.is_file(), "{output} is not a file: {hint}");
-            ensure!(self.force, "{output} exists: use --force, or {hint}");
-        }
-        let folder = Path::new(".").join(self.output.parent().unwrap_or(Path::new("")));
-        ensure!(
-            folder.is_dir(),
-            "{output} cannot be written: its folder does not exist"
-        );
-        Ok(())
-    }
-
     /// Reads the log or the document. Returns its name.
     fn survey(&self, survey: &mut Survey) -> anyhow::Result<Option<String>> {
         let Some(file) = self.access_log.as_ref().or(self.openapi.as_ref()) else {
