@@ -104,14 +104,9 @@ pub(super) fn listen(text: &str) -> Result<Listen, String> {
     wrong(text, fault, LISTEN_HINT)
 }
 
-/// Host and port of an address, the host in the one spelling that is compared.
-fn place(address: &str, default_port: u16) -> (String, u16) {
-    let parts = address.rsplit_once(':');
-    // A colon within brackets does not set off a port.
-    let (host, port) = match parts.map(|(host, port)| (host, port.parse())) {
-        Some((host, Ok(port))) => (host, port),
-        _ => (address, default_port),
-    };
+/// Host and port of an address to listen on, the host in the one spelling that is compared.
+fn place(address: &str) -> (String, &str) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let host = match host {
         "localhost" => "127.0.0.1",
         host => host,
@@ -119,47 +114,26 @@ fn place(address: &str, default_port: u16) -> (String, u16) {
     (host.to_ascii_lowercase(), port)
 }
 
-fn is_loopback(host: &str) -> bool {
-    host == "[::1]" || host.starts_with("127.")
-}
-
-fn is_every_address(host: &str) -> bool {
-    matches!(host, "0.0.0.0" | "[::]")
-}
-
 /// Returns true if one program cannot listen on both at once. Names are not resolved.
 pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
     let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
         return one == other;
     };
-    meet(&place(one, 0), &place(other, 0))
-}
-
-fn meet((one, port): &(String, u16), (other, other_port): &(String, u16)) -> bool {
-    let same_host = one == other || is_every_address(one) || is_every_address(other);
-    port == other_port && *port != 0 && same_host
+    let ((one, port), (other, other_port)) = (place(one), place(other));
+    let is_every_address = |host: &str| matches!(host, "0.0.0.0" | "[::]");
+    let same_host = one == other || is_every_address(&one) || is_every_address(&other);
+    port == other_port && port != "0" && same_host
 }
 
 /// Returns true if only this machine reaches it.
 pub(super) fn is_local(listen: &Listen) -> bool {
     match listen {
         Listen::Unix(_) => true,
-        Listen::Tcp(address) => is_loopback(&place(address, 0).0),
+        Listen::Tcp(address) => {
+            let (host, _) = place(address);
+            host == "[::1]" || host.starts_with("127.")
+        }
     }
-}
-
-/// Returns true if requests to the upstream would come back to this listener.
-pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
-    let (target, own) = match (upstream, listen) {
-        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => return socket == path,
-        (UpstreamUrl::Http(to) | UpstreamUrl::H2c(to), Listen::Tcp(own)) => (place(to, 80), own),
-        (UpstreamUrl::Https(to), Listen::Tcp(own)) => (place(to, 443), own),
-        _ => return false,
-    };
-    let own = place(own, 0);
-    // Every local address reaches a wildcard listener. Other addresses may too, but they are not
-    // known here.
-    meet(&target, &own) && (!is_every_address(&own.0) || is_loopback(&target.0))
 }
 
 const UPSTREAM_HINT: &str =
@@ -335,21 +309,6 @@ mod tests {
         );
         let socket = Listen::Unix("/a".into());
         assert!(collide(&socket, &socket.clone()));
-    }
-
-    #[test]
-    fn a_loop_is_seen() {
-        let at = |text: &str| UpstreamUrl::Http(text.into());
-        let tcp = |text: &str| Listen::Tcp(text.into());
-        assert!(loops(&at("localhost:7080"), &tcp("127.0.0.1:7080")));
-        assert!(loops(&at("127.0.0.1"), &tcp("0.0.0.0:80")));
-        let https = UpstreamUrl::Https("localhost".into());
-        assert!(loops(&https, &tcp("127.0.0.1:443")));
-        assert!(
-            !loops(&at("10.0.0.5:7080"), &tcp("0.0.0.0:7080")),
-            "may be another machine"
-        );
-        assert!(!loops(&at("127.0.0.1:3000"), &tcp("127.0.0.1:7080")));
     }
 
     #[test]

@@ -161,16 +161,13 @@ impl Settings {
         self.check_routes(report);
     }
 
-    /// Compares the addresses: the two ports never share one, and requests never come back.
+    /// Compares the addresses: the two ports never share one.
     fn check_addresses(&self, is_socket: bool, report: &mut Report) {
         let admin = self.admin.listen.0.as_ref();
         let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
         let text = "this is the address of the data port\n\
                     the two never share one: give it a port of its own, or `off`";
         report.error_beside(is_shared, ["admin.listen", "listen"], text);
-        let is_loop = addresses::loops(&self.upstream.url, &self.listen);
-        let text = "this is fencepost's own address\ngive the address of the upstream";
-        report.error_beside(is_loop, ["upstream.url", "listen"], text);
         let is_vain = self.listen_mode.is_some() && !is_socket;
         let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
         report.error_beside(is_vain, ["listen_mode", "listen"], text);
