@@ -9,10 +9,11 @@ use clap::Args;
 use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::overrides::ConfigFile;
 use crate::admin::api::Problem;
-use crate::config::{ADMIN_LISTEN, AdminAddress};
+use crate::config::{ADMIN_LISTEN, admin_block};
 use crate::printable::line;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,12 +47,12 @@ impl AdminArgs {
             return Ok(url.clone());
         }
         let file = match &self.file.config {
-            Some(file) => AdminAddress::read(file).map_err(anyhow::Error::msg)?,
-            None => AdminAddress::default(),
+            Some(file) => admin_block(file).map_err(anyhow::Error::msg)?,
+            None => Value::Null,
         };
-        let listens = [&self.admin_listen, &file.listen, &self.default_admin_listen];
-        let listen = listens.into_iter().flatten().next();
-        let listen = listen.map_or(ADMIN_LISTEN, String::as_str);
+        let (own, default) = (&self.admin_listen, &self.default_admin_listen);
+        let listen = own.as_deref().or(file["listen"].as_str());
+        let listen = listen.or(default.as_deref()).unwrap_or(ADMIN_LISTEN);
         if listen == "off" {
             bail!("admin.listen is off: this proxy has no admin port to ask");
         }
@@ -66,7 +67,11 @@ impl AdminArgs {
             "[::]" => "[::1]",
             host => host,
         };
-        let scheme = if file.tls { "https" } else { "http" };
+        let scheme = if file["tls"].is_object() {
+            "https"
+        } else {
+            "http"
+        };
         Ok(format!("{scheme}://{host}:{port}"))
     }
 

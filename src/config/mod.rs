@@ -24,7 +24,7 @@ mod units;
 mod upstream;
 mod yaml;
 
-pub use addresses::{AdminAddress, HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
+pub use addresses::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl, admin_block};
 pub use admin::{
     ADMIN_LISTEN, AccessLog, AdminSettings, LogFormat, LogLevel, LogSettings, TracingSettings,
 };
