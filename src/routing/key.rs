@@ -92,26 +92,22 @@ impl Source {
             }
             _ => {}
         }
-        let whole = match name {
-            "path" => Some(Self::WholePath),
-            "host" => Some(Self::Host),
-            _ => None,
-        };
         let capture = match name.strip_prefix('*') {
             Some(rest) if pattern.rest_name() == Some(rest) => rest,
             _ => name,
         };
-        match (whole, pattern.names().any(|known| known == capture)) {
+        match (name, pattern.names().any(|known| known == capture)) {
             // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
-            (Some(_), true) if pattern.as_str() != "/{*path}" => {
+            ("path" | "host", true) if pattern.as_str() != "/{*path}" => {
                 return Err(format!(
                     "`{{{name}}}` is the request's whole {name}, and the route's path captures \
                      something else under that name; rename the capture"
                 ));
             }
-            (Some(source), _) => return Ok(source),
-            (None, true) => return Ok(Self::Path(capture.to_owned())),
-            (None, false) => {}
+            ("path", _) => return Ok(Self::WholePath),
+            ("host", _) => return Ok(Self::Host),
+            (_, true) => return Ok(Self::Path(capture.to_owned())),
+            (_, false) => {}
         }
         let names = pattern.names().flat_map(|known| ["`{", known, "}`, "]);
         let names: String = names.collect();
