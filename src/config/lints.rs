@@ -68,14 +68,13 @@ fn spellings(pattern: &Pattern) -> impl Iterator<Item = String> {
         None => Some(format!("{example}/")),
     };
     // Of its first literal segment: `/Orders/x`.
-    let capital = pattern.literal(0).and_then(|literal| {
-        let mut letters = literal.chars();
-        let first = letters.next()?.to_ascii_uppercase();
-        let capital = format!("{first}{}", letters.as_str());
-        let rest = example.strip_prefix(&format!("/{literal}"))?;
-        (capital != literal).then(|| format!("/{capital}{rest}"))
-    });
-    slash.into_iter().chain(capital)
+    let mut capital = example.clone();
+    if let (Some(_), Some(first)) = (pattern.literal(0), capital.get_mut(1..2)) {
+        first.make_ascii_uppercase();
+    }
+    slash
+        .into_iter()
+        .chain((capital != example).then_some(capital))
 }
 
 /// Warns of a route whose DELETE can remove what another one enforces under another key: many

@@ -134,6 +134,16 @@ pub fn percent_encoded(text: &str) -> String {
     encoded
 }
 
+/// The path of these segments.
+pub(super) fn raw_path<'a>(segments: impl Iterator<Item = &'a str>, slash: bool) -> String {
+    let pieces = segments.flat_map(|text| ["/".to_owned(), percent_encoded(text)]);
+    let mut path: String = pieces.collect();
+    if slash || path.is_empty() {
+        path.push('/');
+    }
+    path
+}
+
 /// The text behind its escapes. `plus`: the byte that a raw `+` stands for. `None`: an escape is
 /// broken, or the text is not UTF-8.
 pub(crate) fn decoded(raw: &str, plus: u8) -> Option<String> {

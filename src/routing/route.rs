@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::normal::percent_encoded;
+use super::normal::{percent_encoded, raw_path};
 use super::path::CheckedPath;
 
 /// A route's path: `/orders/{id}/{*rest}`.
@@ -147,18 +147,8 @@ impl Pattern {
     /// A path that this pattern matches, for messages.
     #[must_use]
     pub fn example(&self) -> String {
-        let mut path = String::new();
-        for step in &self.steps {
-            path.push('/');
-            path.push_str(match step {
-                PatternSegment::Literal(text) => text,
-                PatternSegment::Capture(_) => "x",
-            });
-        }
-        if path.is_empty() || self.slash {
-            path.push('/');
-        }
-        path
+        let segments = (0..self.segments()).map(|at| self.literal(at).unwrap_or("x"));
+        raw_path(segments, self.slash)
     }
 
     /// The name of the final `{*rest}`.

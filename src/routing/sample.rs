@@ -4,7 +4,7 @@
 //! a path, a filter or a source refuses is decided where requests are judged, and nowhere else.
 
 use super::key::Source;
-use super::normal::percent_encoded;
+use super::normal::raw_path;
 use super::path::CheckedPath;
 use super::template::{KeyPart, KeyTemplate};
 
@@ -64,17 +64,8 @@ impl KeyTemplate {
         if let Some(rest) = names.next() {
             segments.extend(captured(rest, segments.len(), usize::MAX).unwrap_or_default());
         }
-        if !self.pattern.takes(segments.len(), slash) {
-            return None;
-        }
-        let mut path: String = segments
-            .iter()
-            .flat_map(|text| ["/".to_owned(), percent_encoded(text)])
-            .collect();
-        if slash || path.is_empty() {
-            path.push('/');
-        }
-        Some(path)
+        let takes = self.pattern.takes(segments.len(), slash);
+        takes.then(|| raw_path(segments.iter().map(String::as_str), slash))
     }
 
     /// The parts of a key, from the left. `None` if the key does not have this template's literals,

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 
-use super::normal::percent_encoded;
+use super::normal::raw_path;
 use super::path::CheckedPath;
 use super::route::Pattern;
 
@@ -78,16 +78,13 @@ impl SamplePaths {
 
     /// `None`: no request can have the path, since the literals make it ambiguous.
     fn path(&self, literals: &[Option<String>], slash: bool) -> Option<SamplePath> {
-        let mut raw = String::new();
-        for (at, literal) in literals.iter().enumerate() {
+        let segments = literals.iter().enumerate().map(|(at, literal)| {
             let mut numbers = (at + 1..).map(|number| number.to_string());
             let fresh = || numbers.find(|text| !self.literals.contains(text));
-            raw.push('/');
-            raw.push_str(&percent_encoded(&literal.clone().or_else(fresh)?));
-        }
-        if literals.is_empty() || slash {
-            raw.push('/');
-        }
+            literal.clone().or_else(fresh)
+        });
+        let segments: Vec<String> = segments.collect::<Option<_>>()?;
+        let raw = raw_path(segments.iter().map(String::as_str), slash);
         Some(SamplePath {
             path: CheckedPath::parse(&raw).ok()?,
             raw,
