@@ -8,9 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::boot_clock::BootClock;
-use crate::config::{
-    Create, Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange,
-};
+use crate::config::{Create, Finding, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::fencing::reckoning;
 use crate::store::postgres::{self, PostgresStore};
@@ -118,11 +116,7 @@ pub async fn migrate(
                 !migration.accept_lost_marks,
                 "--accept-lost-marks: only the file of a SQLite store is refused for lost marks"
             );
-            let address = PostgresAddress {
-                url: url.clone(),
-                tls: target.tls.clone(),
-                application_name: None,
-            };
+            let address = target.address(url, None);
             postgres::migrate(address.clone()).await?;
             say("the schema is up to date".to_owned());
             if let Some(role) = grant_to {

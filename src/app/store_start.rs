@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{PostgresAddress, Settings, StoreTarget};
+use crate::config::{Settings, StoreTarget};
 use crate::json_values::rfc3339_ms;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::{self, Opened, SqliteStore};
@@ -26,11 +26,7 @@ pub(super) async fn open(
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
-            PostgresAddress {
-                url: url.clone(),
-                tls: store.tls.clone(),
-                application_name: Some(instance.application_name()),
-            },
+            store.address(url, Some(instance.application_name())),
             &store.namespace,
             store.timeout.0,
             store.migrate,

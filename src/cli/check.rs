@@ -93,11 +93,7 @@ async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
     let store = &settings.store;
     let stored = match &store.target {
         StoreTarget::Postgres(url) => {
-            let address = config::PostgresAddress {
-                url: url.clone(),
-                tls: store.tls.clone(),
-                application_name: None,
-            };
+            let address = store.address(url, None);
             let store = PostgresStore::new(address, &store.namespace, store.timeout.0, false);
             let fit = store.prepare().await.map_err(|unfit| unfit.to_string());
             store.disconnect().await;

@@ -85,18 +85,17 @@ pub struct PostgresAddress {
     pub application_name: Option<String>,
 }
 
-/// With all that TLS needs in the URL.
-impl From<Secret> for PostgresAddress {
-    fn from(url: Secret) -> Self {
-        Self {
-            url,
-            tls: StoreTls::default(),
-            application_name: None,
+impl StoreSettings {
+    /// The address behind `url`, with the files for TLS.
+    #[must_use]
+    pub fn address(&self, url: &Secret, application_name: Option<String>) -> PostgresAddress {
+        PostgresAddress {
+            url: url.clone(),
+            tls: self.tls.clone(),
+            application_name,
         }
     }
-}
 
-impl StoreSettings {
     pub(super) fn check(&mut self, report: &mut Report) {
         if let Some(path) = self.url_file.take() {
             let at = "store.url_file";

@@ -83,12 +83,12 @@ impl PostgresStore {
     /// lock is waited for half as long.
     #[must_use]
     pub fn new(
-        address: impl Into<PostgresAddress>,
+        address: PostgresAddress,
         namespace: &str,
         timeout: Duration,
         migrate: bool,
     ) -> Self {
-        let connector = Arc::new(Connector::new(address.into(), timeout));
+        let connector = Arc::new(Connector::new(address, timeout));
         let slot = |session| DedicatedConnection::new(Arc::clone(&connector), session);
         Self {
             namespace: namespace.into(),
@@ -116,7 +116,7 @@ impl PostgresStore {
     /// [`StoreError::Unfit`] if an operator must repair something; [`StoreError::Connection`] or
     /// [`StoreError::Timeout`] if another try may help.
     pub async fn open(
-        address: impl Into<PostgresAddress>,
+        address: PostgresAddress,
         namespace: &str,
         timeout: Duration,
         migrate: bool,
@@ -137,8 +137,8 @@ impl PostgresStore {
 /// # Errors
 ///
 /// As [`PostgresStore::open`].
-pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreError> {
-    let connector = Connector::new(address.into(), MIGRATION);
+pub async fn migrate(address: PostgresAddress) -> Result<(), StoreError> {
+    let connector = Connector::new(address, MIGRATION);
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.

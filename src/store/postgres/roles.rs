@@ -31,8 +31,8 @@ const GRANTS: [(&str, &str); 6] = [
 /// # Errors
 ///
 /// [`StoreError::Unfit`] if the role does not exist, or the grants are not this role's to give.
-pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<(), StoreError> {
-    let connector = Connector::new(address.into(), PATIENCE);
+pub async fn grant(address: PostgresAddress, role: &str) -> Result<(), StoreError> {
+    let connector = Connector::new(address, PATIENCE);
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
         for statement in line.run(async |c, _| statements(c, role).await).await? {

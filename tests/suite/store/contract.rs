@@ -17,7 +17,7 @@ mod prune;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::config::{Create, Secret};
+use fencepost::config::Create;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
@@ -29,7 +29,7 @@ use fencepost::store::{
 use crate::support::Must;
 use crate::support::postgres::Cluster;
 use crate::support::sql::{open_file, shell, sql, sqlite};
-use crate::support::store::{has_postgres, quick_dir};
+use crate::support::store::{address, has_postgres, quick_dir};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,7 +76,7 @@ impl Home {
                 .await?,
             ),
             Self::Postgres(url) => {
-                let url = Secret::Literal(url.clone());
+                let url = address(url);
                 Arc::new(PostgresStore::open(url, namespace, TIMEOUT, migrate).await?)
             }
         })

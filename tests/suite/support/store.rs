@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fencepost::config::{PostgresAddress, Secret, StoreTls};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, SqliteConnection};
 use tempfile::TempDir;
@@ -32,6 +33,15 @@ pub fn quick_dir() -> TempDir {
 /// A directory on a disk, for a store that no configuration allows to be in memory: `/tmp` may be.
 pub fn disk_dir() -> TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a directory on a disk can be made")
+}
+
+/// The address of a Postgres, with all that TLS needs in the URL.
+pub fn address(url: &str) -> PostgresAddress {
+    PostgresAddress {
+        url: Secret::Literal(url.to_owned()),
+        tls: StoreTls::default(),
+        application_name: None,
+    }
 }
 
 /// The instances that have neither died nor stopped.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost::config::Secret;
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
     Administration, Ask, Batch, Found, Heard, Instances, Lane, MarkStore, Notification, Override,
@@ -27,14 +26,14 @@ use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::skip::lacks;
 use crate::support::sql::{number, shell, sql, until};
-use crate::support::store::has_postgres;
+use crate::support::store::{address, has_postgres};
 
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     open_within(url, TIMEOUT).await
 }
 
 async fn open_within(url: &str, timeout: Duration) -> Result<PostgresStore, StoreError> {
-    PostgresStore::open(Secret::Literal(url.to_owned()), "test", timeout, true).await
+    PostgresStore::open(address(url), "test", timeout, true).await
 }
 
 /// A database of its own; `None`, and a line that says so, without Postgres.

@@ -1,7 +1,6 @@
 //! The rows that statements read on Postgres: those that they name, however many marks and
 //! instances there are, and whatever the server's statistics say of them.
 
-use fencepost::config::Secret;
 use fencepost::routing::{Needs, ResourceKey};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
@@ -12,7 +11,7 @@ use sqlx::Connection as _;
 use super::{Must, TIMEOUT, instance, key, token};
 use crate::support::postgres::Cluster;
 use crate::support::sql::{number, shell};
-use crate::support::store::has_postgres;
+use crate::support::store::{address, has_postgres};
 
 /// How many marks there are, how many instances that have settled, and how many keys a statement
 /// names.
@@ -31,7 +30,7 @@ const LEFT: &str = "SELECT (count(*) = 0)::int::bigint FROM pg_stat_activity \
     AND backend_type = 'client backend'";
 
 async fn open(url: &str) -> PostgresStore {
-    PostgresStore::open(Secret::Literal(url.to_owned()), "test", TIMEOUT, true)
+    PostgresStore::open(address(url), "test", TIMEOUT, true)
         .must()
         .await
 }

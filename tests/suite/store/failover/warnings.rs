@@ -4,7 +4,6 @@
 use fencepost::store::MarkStore;
 use std::time::Duration;
 
-use fencepost::config::Secret;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{Ask, Batch, Found, InstanceId, Lane, StoreError};
@@ -15,10 +14,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use crate::support::or_return;
 use crate::support::postgres::Cluster;
 use crate::support::sql::{shell, sql, until};
-use crate::support::store::has_postgres;
+use crate::support::store::{address, has_postgres};
 
 async fn open(url: &str) -> PostgresStore {
-    let url = Secret::Literal(url.to_owned());
+    let url = address(url);
     PostgresStore::open(url, "test", Duration::from_secs(20), true)
         .await
         .expect("the store opens")

@@ -13,7 +13,7 @@ async fn next(heard: &mut Receiver<Heard>) -> Heard {
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
     let (url, store) = or_return!(fresh().await);
-    let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true)
+    let other = PostgresStore::open(address(&url), "other", TIMEOUT, true)
         .must()
         .await;
     let mut heard = store.listen().expect("it is shared");

@@ -1,5 +1,6 @@
 //! Which servers, roles and URLs are good enough, and what is said of those that are not.
 
+use fencepost::config::{PostgresAddress, Secret};
 use fencepost::store::{MarkStore as _, Publication};
 
 use super::*;
@@ -190,7 +191,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
     .await;
     let url = url.replace("postgres@", &format!("{role}@"));
     for migrate in [false, true] {
-        let url = Secret::Literal(url.clone());
+        let url = address(&url);
         let store = PostgresStore::open(url, "test", TIMEOUT, migrate)
             .must()
             .await;
@@ -230,8 +231,11 @@ async fn urls_name_sockets_several_hosts_and_files() {
     // A secret that is mounted is read at each connect.
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("{url}\n")).expect("it is ours");
-    let secret = Secret::File(file.path().to_owned());
-    let store = PostgresStore::open(secret, "test", TIMEOUT, true)
+    let address = PostgresAddress {
+        url: Secret::File(file.path().to_owned()),
+        ..address("")
+    };
+    let store = PostgresStore::open(address, "test", TIMEOUT, true)
         .must()
         .await;
     let elsewhere = cluster.create_database().await;
