@@ -15,7 +15,7 @@ use http::uri::Authority;
 use serde_json::Value;
 
 use super::dsn::{Dsn, split_url};
-use super::units::word;
+use super::units::{Hidden, word};
 use super::yaml::{Report, parse, wrong};
 
 /// An address to listen on.
@@ -66,19 +66,10 @@ pub enum StoreTarget {
 word!(StoreTarget, store);
 
 /// A secret given in place or in a file that is read when it is needed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
-    Literal(String),
+    Literal(Hidden),
     File(PathBuf),
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Literal(_) => f.write_str("Secret(…)"),
-            Self::File(path) => write!(f, "Secret(file {})", path.display()),
-        }
-    }
 }
 
 const LISTEN_HINT: &str =
@@ -196,7 +187,8 @@ const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/m
 pub(super) fn store(text: &str) -> Result<StoreTarget, String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         Dsn::parse(text)?;
-        return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
+        let secret = Secret::Literal(Hidden(text.to_owned()));
+        return Ok(StoreTarget::Postgres(secret));
     }
     // The text is not shown: a URL that was meant for a server may hold its password.
     let wrong = |why: &str| Err(format!("{why}\n{STORE_HINT}"));
@@ -358,7 +350,7 @@ mod tests {
         let many = "postgresql://u:p@h1:5432,h2/db?target_session_attrs=read-write";
         assert_eq!(
             store(many),
-            Ok(StoreTarget::Postgres(Secret::Literal(many.into())))
+            Ok(StoreTarget::Postgres(Secret::Literal(Hidden(many.into()))))
         );
         for bad in [
             "sqlite:",

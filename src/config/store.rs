@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::{Secret, StoreTarget};
 use super::dsn::Dsn;
-use super::units::{Count, Positive};
+use super::units::{Count, Hidden, Positive};
 use super::yaml::{Report, blocks, shown};
 
 blocks! {
@@ -112,7 +112,7 @@ impl StoreSettings {
         }
         let shared = matches!(self.target, StoreTarget::Postgres(_));
         self.tls.check(shared, report);
-        if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target
+        if let StoreTarget::Postgres(Secret::Literal(Hidden(url))) = &self.target
             && let Ok(dsn) = Dsn::parse(url)
         {
             let ca_named = self.tls.ca_file.is_some();

@@ -266,7 +266,7 @@ fn or_word(word: &'static str) -> impl FnMut(&mut Schema) {
 }
 
 /// A value that may hold a secret. Debug output never shows it.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hidden<T = String>(pub T);
 
 impl<T> fmt::Debug for Hidden<T> {

@@ -68,7 +68,7 @@ pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
 
 fn dsn(address: &PostgresAddress) -> Result<Dsn, StoreError> {
     let url = match &address.url {
-        Secret::Literal(url) => url.clone(),
+        Secret::Literal(url) => url.0.clone(),
         Secret::File(path) => text("store.url_file", path)?,
     };
     Dsn::parse(url.trim()).map_err(|why| unfit(&why))

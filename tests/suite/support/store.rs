@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fencepost::config::{PostgresAddress, Secret, StoreTls};
+use fencepost::config::{Hidden, PostgresAddress, Secret, StoreTls};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, SqliteConnection};
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ pub fn disk_dir() -> TempDir {
 /// The address of a Postgres, with all that TLS needs in the URL.
 pub fn address(url: &str) -> PostgresAddress {
     PostgresAddress {
-        url: Secret::Literal(url.to_owned()),
+        url: Secret::Literal(Hidden(url.to_owned())),
         tls: StoreTls::default(),
         application_name: None,
     }
