@@ -119,10 +119,9 @@ impl RouteTable {
         // Their order in the file decides nothing.
         routes.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         Self {
-            version: VERSION,
             unmatched,
             routes,
-            remembered: Vec::new(),
+            ..Self::default()
         }
     }
 
