@@ -20,7 +20,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::listen::bind;
 use self::running::App;
 use crate::config::{self, Loader, Settings, Warning};
-use crate::server::DrainPhases;
 use crate::socket::Listener;
 use crate::store::{InstanceId, MarkStore};
 
@@ -108,8 +107,7 @@ impl Bound {
         // requests pass, and fenced ones are refused until it can be reached.
         let now = Duration::ZERO;
         let mut joined = app.join(&background, now, &mut shutdown).await?;
-        let phases = DrainPhases::default();
-        let mut port = app.accept(self.data_listener, phases.clone());
+        let mut port = app.accept(self.data_listener);
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
         tracing::info!("{}", config::describe(&app.settings).join("; "));
         while joined == Ok(false) {
@@ -144,12 +142,12 @@ impl Bound {
         tracing::info!(signal = signal.name, "draining");
         // In this order: once a client can find the proxy unready, every answer also announces the
         // end of its connection.
-        phases.announced.cancel();
+        app.phases.announced.cancel();
         app.state.readiness.draining.cancel();
         reloads.abort();
         upkeep.abort();
         let end = shutdown.handle_during_drain(signal);
-        let deadline = app.drain(&mut port, &phases).await;
+        let deadline = app.drain(&mut port).await;
 
         // Close.
         app.close(running, deadline, end).await;

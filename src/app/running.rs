@@ -42,8 +42,8 @@ pub(super) struct App {
     pub settings: Arc<Settings>,
     /// Exchanges that go on when their connections have ended.
     tasks: TaskTracker,
-    /// Cancelled once tunnels must end.
-    tunnels: CancellationToken,
+    /// Tunnels end with [`DrainPhases::now`], as connections do.
+    pub phases: DrainPhases,
     /// Exchanges go on there when their connections have ended.
     workers: Arc<Workers>,
     /// The admin port, which answers until the process ends.
@@ -80,13 +80,13 @@ impl App {
             workers: workers.handles(),
         });
         let tasks = TaskTracker::new();
-        let tunnels = CancellationToken::new();
+        let phases = DrainPhases::default();
         let proxy = Arc::new(Proxy::new(
             Arc::clone(&settings),
             Arc::clone(&fencing),
             Arc::clone(&metrics),
             tasks.clone(),
-            tunnels.clone(),
+            phases.now.clone(),
             Arc::clone(&rejections),
             via,
         )?);
@@ -110,7 +110,7 @@ impl App {
             loaded,
             settings,
             tasks,
-            tunnels,
+            phases,
             workers,
             admin: TaskTracker::new(),
             admin_stop: CancellationToken::new(),
@@ -155,23 +155,22 @@ impl App {
     }
 
     /// Begins to accept on the data port.
-    pub(super) fn accept(&self, listener: Listener, phases: DrainPhases) -> JoinHandle<()> {
+    pub(super) fn accept(&self, listener: Listener) -> JoinHandle<()> {
         tokio::spawn(server::serve(
             listener,
             Arc::clone(&self.proxy),
-            phases,
+            self.phases.clone(),
             Arc::clone(&self.workers),
         ))
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
-    pub(super) async fn drain(&self, port: &mut JoinHandle<()>, phases: &DrainPhases) -> Instant {
+    pub(super) async fn drain(&self, port: &mut JoinHandle<()>) -> Instant {
         let settings = &self.settings.shutdown;
         tokio::time::sleep(settings.delay.0).await;
         let deadline = Instant::now() + settings.deadline.0;
         // End the connections and tunnels.
-        phases.now.cancel();
-        self.tunnels.cancel();
+        self.phases.now.cancel();
         self.tasks.close();
         let ended = tokio::time::timeout_at(deadline, async {
             let _ = (&mut *port).await;
@@ -182,7 +181,7 @@ impl App {
             self.state.fencing.lease().cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
-            phases.cut.cancel();
+            self.phases.cut.cancel();
             // It may have ended before, with its last connection, while exchanges whose clients
             // have left went on.
             if !port.is_finished() {
