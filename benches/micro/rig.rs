@@ -106,7 +106,7 @@ async fn start(folder: &TempDir, metrics: Arc<Metrics>) -> (Arc<Fencing>, Backgr
     let text = "upstream: { url: 'http://127.0.0.1:9' }";
     let parsed = config::parse(text, &config::Overrides::default());
     let (settings, _) = parsed.expect("a configuration");
-    let mismatch = metrics.store().series.route_table_mismatch.clone();
+    let mismatch = metrics.series.route_table_mismatch.clone();
     let routes = RouteRecord::new(
         RouteTable::of(&settings.routes, settings.unmatched),
         mismatch,

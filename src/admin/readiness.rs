@@ -22,7 +22,7 @@ impl AdminState {
     /// Everything at once, as `/readyz` says it.
     pub(super) fn ready(&self) -> ReadyReport {
         let store_reached = self.readiness.store_reached.load(Ordering::Acquire);
-        let (store_up, store_error) = self.metrics.store().status();
+        let (store_up, store_error) = self.metrics.store_status();
         let draining = self.readiness.draining.is_cancelled();
         let follows_store = self.loaded.borrow().settings.admin.ready_follows_store;
         let mut not_ready_because = Vec::new();
@@ -69,7 +69,7 @@ mod tests {
 
     async fn started(follows_store: bool) -> Admin {
         let admin = new(follows_store).await;
-        admin.state.metrics.store().answered();
+        admin.state.metrics.store_answered();
         admin.reach_store();
         admin
     }
@@ -80,7 +80,7 @@ mod tests {
         assert!(!admin.state.ready().ready);
         assert_eq!(admin.state.ready().store, "unknown");
         assert_eq!(admin.state.ready().not_ready_because.len(), 1);
-        admin.state.metrics.store().answered();
+        admin.state.metrics.store_answered();
         assert!(!admin.state.ready().ready);
         admin.reach_store();
         assert!(admin.state.ready().ready);
@@ -92,12 +92,12 @@ mod tests {
         for follows in [false, true] {
             let admin = started(follows).await;
             let error = StoreError::Connection("it burns".into());
-            admin.state.metrics.store().failed(&error);
+            admin.state.metrics.store_failed(&error);
             assert_eq!(admin.state.ready().store, "down");
             let told = admin.state.ready().store_error.expect("a reason");
             assert_eq!(told, error.to_string());
             assert_eq!(admin.state.ready().ready, !follows);
-            admin.state.metrics.store().answered();
+            admin.state.metrics.store_answered();
             assert!(admin.state.ready().ready);
             assert_eq!(admin.state.ready().store_error, None);
         }

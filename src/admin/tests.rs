@@ -21,7 +21,7 @@ async fn probes() {
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["ready"], false);
     assert_eq!(answer.json()["store"], "unknown");
-    admin.rig.metrics().store().answered();
+    admin.rig.metrics().store_answered();
     admin.reach_store();
     let answer = admin.get("/readyz").await;
     assert_eq!(

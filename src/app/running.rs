@@ -67,7 +67,7 @@ impl App {
         let rejections = Arc::new(Rejections::default());
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings.routes, settings.unmatched),
-            metrics.store().series.route_table_mismatch.clone(),
+            metrics.series.route_table_mismatch.clone(),
         ));
         let via = Via::new(instance);
         let workers = Arc::new(Workers::start()?);

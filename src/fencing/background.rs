@@ -55,7 +55,7 @@ impl Background {
             Ok(findings) => Ok(Some(findings)),
             Err(error @ StoreError::Unfit(_)) => Err(error),
             Err(error) => {
-                self.fencing.metrics.store().failed(&error);
+                self.fencing.metrics.store_failed(&error);
                 if let Some(down) = self.unreached.failed(error.kind(), Instant::now()) {
                     tracing::warn!(%error, down_for = down.lasted(), tries = down.tries,
                         "the store cannot be reached yet; nothing fenced is forwarded until it is");

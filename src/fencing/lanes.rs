@@ -58,7 +58,7 @@ impl Fencing {
         let batch = composed.batch();
         #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
         let size = batch.asks.len() as f64;
-        let series = &self.metrics.store().series;
+        let series = &self.metrics.series;
         series.store_batch_size.observe(size);
         let timer = series.store_commit_seconds.start_timer();
         let result = self.store.advance(lane, batch).await;
@@ -66,11 +66,11 @@ impl Fencing {
         match &result {
             Ok(_) => {
                 timer.observe_duration();
-                self.metrics.store().answered();
+                self.metrics.store_answered();
             }
             Err(error) => {
                 timer.stop_and_discard();
-                self.metrics.store().failed(error);
+                self.metrics.store_failed(error);
                 if let Some(left_out) = self.refused_batches.say_of(error.kind(), Instant::now()) {
                     // After a row lock, its resources are asked for one by one.
                     tracing::warn!(%error, kind = error.kind(), resources = batch.asks.len(),

@@ -75,7 +75,7 @@ impl Membership {
         let era = joined?;
         self.table().adopt(era);
         self.fencing.lease.renewed(sent);
-        self.fencing.metrics.store().answered();
+        self.fencing.metrics.store_answered();
         Ok(findings)
     }
 
@@ -150,7 +150,7 @@ impl Membership {
                 }
                 Err(error) => {
                     self.fencing.detector.interrupted();
-                    self.fencing.metrics.store().failed(&error);
+                    self.fencing.metrics.store_failed(&error);
                     // An error that only an operator can fix is another cause than one that may pass
                     // by itself.
                     let cause = match error {
@@ -184,7 +184,7 @@ impl Membership {
         let me = self.fencing.lease.identity().instance;
         let sent = clock.now();
         let mut rows = self.bounded(self.fencing.store.instances()).await?;
-        self.fencing.metrics.store().answered();
+        self.fencing.metrics.store_answered();
         for row in rows.iter_mut().filter(|row| row.id != me) {
             // An earlier id of this process has not ended.
             row.ended &= !self.fencing.lease.has_used(row.id);
@@ -194,7 +194,7 @@ impl Membership {
                 // A locked row must not stop the detection of other deaths.
                 let declared = self.bounded(declared).await;
                 row.dead = declared.unwrap_or_else(|error| {
-                    self.fencing.metrics.store().failed(&error);
+                    self.fencing.metrics.store_failed(&error);
                     false
                 });
             }
@@ -251,7 +251,7 @@ impl Membership {
             (Ok(false), Some(_)) => {}
             (Err(error), _) => {
                 // The rows of the other instances, which were read before, still hold.
-                self.fencing.metrics.store().failed(&error);
+                self.fencing.metrics.store_failed(&error);
                 if let Some(left_out) = self.unrecorded.say_of(error.kind(), Instant::now()) {
                     tracing::warn!(instance = %id, %error, left_out,
                         "the end of an instance could not be recorded yet");

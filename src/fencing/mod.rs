@@ -113,7 +113,7 @@ impl Fencing {
             workers: setup.workers.len(),
             shared: store.shared(),
             growth: Arc::clone(&growth),
-            metrics: Arc::clone(setup.metrics.store()),
+            metrics: Arc::clone(&setup.metrics),
         });
         Arc::new(Self {
             store: Arc::clone(store),
@@ -250,7 +250,7 @@ impl Fencing {
         self.epoch_table.give_up_spent(key, &name);
         let given = self.store.give_back(key, token, &name).await;
         if let Err(error) = &given {
-            self.metrics.store().failed(error);
+            self.metrics.store_failed(error);
             tracing::warn!(resource = %key, %error, "an unused token could not be given back and counts as spent");
         }
         given.is_ok()

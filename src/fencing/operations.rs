@@ -106,7 +106,7 @@ impl Fencing {
     }
 
     fn no_answer(&self, error: &StoreError) -> Refused {
-        self.metrics.store().failed(error);
+        self.metrics.store_failed(error);
         Refused::no_answer(error.to_string())
     }
 }
@@ -201,7 +201,7 @@ impl OwnAttempt {
     async fn record(&mut self, answer: &str, remember: Duration) -> bool {
         let end = AttemptEnd::Known(answer, remember);
         if let Err(error) = self.fencing.store.end_operation(&self.asked.key, end).await {
-            self.fencing.metrics.store().failed(&error);
+            self.fencing.metrics.store_failed(&error);
             return false;
         }
         self.stage = Stage::Over;
@@ -243,7 +243,7 @@ impl Drop for OwnAttempt {
                     tokio::time::sleep(fencing.settle).await;
                     let end = || fencing.store.end_operation(&asked.key, AttemptEnd::Settled);
                     while let Err(error) = end().await {
-                        fencing.metrics.store().failed(&error);
+                        fencing.metrics.store_failed(&error);
                         tokio::time::sleep(AGAIN).await;
                     }
                 });
@@ -262,7 +262,7 @@ async fn forget(fencing: &Fencing, of: &AttemptKey, again: bool) -> Option<bool>
     };
     let forgotten = fencing.store.end_operation(of, end).await;
     forgotten
-        .inspect_err(|error| fencing.metrics.store().failed(error))
+        .inspect_err(|error| fencing.metrics.store_failed(error))
         .ok()
 }
 

@@ -107,7 +107,7 @@ impl Fencing {
                     self.metrics.series.operations_unknown.set(count.operations);
                     *locked(&self.unknown_operations) = count;
                 }
-                Err(error) => self.metrics.store().failed(&error),
+                Err(error) => self.metrics.store_failed(&error),
             }
             tokio::time::sleep(UPKEEP).await;
         }

@@ -14,7 +14,6 @@ mod distinct;
 mod families;
 mod labels;
 mod route;
-mod store;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -31,11 +30,11 @@ pub use self::labels::{
     Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
-pub use self::store::StoreMetrics;
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Mode, Settings};
 use crate::locked::locked;
 use crate::routing::ResourceKey;
+use crate::store::StoreError;
 
 /// The `route` label of claims.
 pub const CLAIM: &str = "claim";
@@ -50,14 +49,16 @@ const COPIES: (Duration, usize) = (Duration::from_secs(5), 13);
 pub struct Metrics {
     registry: Registry,
     /// The series that need no method here.
-    pub series: Arc<Families>,
+    pub series: Families,
     /// By label. Held for a lookup or a reload's insertions; never across an await.
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
     stale_resources: RecentDistinct,
     /// Copies of [`Self::requests_by_outcome`], the oldest first. Held for a push or a look.
     earlier: Mutex<VecDeque<Vec<u64>>>,
-    store: Arc<StoreMetrics>,
+    /// The latest error of the store, while it does not answer. Short sections, never across an
+    /// await.
+    store_trouble: Mutex<Option<Arc<str>>>,
 }
 
 impl Metrics {
@@ -65,13 +66,16 @@ impl Metrics {
     #[must_use]
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
-        let series = Arc::new(Families::register(&registry));
+        let series = Families::register(&registry);
         // Refused only if another family had the name of one of these.
         let _ = registry.register(Box::new(ProcessCollector::for_self()));
         let build = series.build_info.with_label_values(&[VERSION, COMMIT]);
         build.set(1);
         // The program only starts on a configuration that was read.
         series.config_reload_ok.set(1);
+        for kind in StoreError::KINDS {
+            series.store_errors.with_label_values(&[kind]);
+        }
         let unmatched = Arc::new(RouteMetrics::new(&series, UNMATCHED));
         // Such requests pass while any route only observes.
         unmatched.start(Mode::Observe);
@@ -83,12 +87,12 @@ impl Metrics {
         ]);
         let metrics = Self {
             registry,
-            store: Arc::new(StoreMetrics::new(Arc::clone(&series))),
             series,
             routes: RwLock::new(by_label),
             unmatched,
             stale_resources: RecentDistinct::default(),
             earlier: Mutex::default(),
+            store_trouble: Mutex::default(),
         };
         metrics.set_routes(routes);
         metrics
@@ -198,10 +202,29 @@ impl Metrics {
         self.stale_resources.record(resource.as_str(), now);
     }
 
-    /// The series that the fencing updates.
+    /// A call to the store has failed. A lock timeout says nothing about the store itself.
+    pub fn store_failed(&self, error: &StoreError) {
+        let errors = &self.series.store_errors;
+        errors.with_label_values(&[error.kind()]).inc();
+        if !matches!(error, StoreError::LockTimeout(_)) {
+            self.series.store_up.set(0);
+            *locked(&self.store_trouble) = Some(error.to_string().into());
+        }
+    }
+
+    /// A call to the store has been answered.
+    pub fn store_answered(&self) {
+        if self.series.store_up.get() != 1 {
+            *locked(&self.store_trouble) = None;
+            self.series.store_up.set(1);
+        }
+    }
+
+    /// Returns true if the store answered last, and otherwise why not.
     #[must_use]
-    pub fn store(&self) -> &Arc<StoreMetrics> {
-        &self.store
+    pub fn store_status(&self) -> (bool, Option<Arc<str>>) {
+        let trouble = locked(&self.store_trouble);
+        (self.series.store_up.get() == 1, trouble.clone())
     }
 
     /// Everything, in Prometheus's text format 0.0.4, as of a time.

@@ -16,7 +16,7 @@ fn metrics() -> Metrics {
         instance_info,
         config_info,
         ..
-    } = &*metrics.series;
+    } = &metrics.series;
     for (info, value) in [
         (instance_info, "4f0c2a91b6d3e857"),
         (config_info, "0123456789ab"),

@@ -78,7 +78,7 @@ impl Admin {
         let loaded = watch::Sender::new(loaded);
         let store = Arc::new(Double::default());
         let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
-        let mismatch = rig.metrics().store().series.route_table_mismatch.clone();
+        let mismatch = rig.metrics().series.route_table_mismatch.clone();
         let routes = Arc::new(RouteRecord::new(RouteTable::default(), mismatch));
         let state = AdminState {
             fencing: Arc::clone(&rig.0),

@@ -215,7 +215,7 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     let one = alone().await;
     let five = one.admit("a", 5).await;
     drop(five.begin());
-    assert_eq!(one.rig.metrics.store().series.unknown_outcomes.get(), 1);
+    assert_eq!(one.rig.metrics.series.unknown_outcomes.get(), 1);
     one.open("a", 6).await;
     let began = Instant::now();
     let refused = one.enter("a", 6).await.err();
@@ -234,7 +234,7 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     let waited = Instant::now();
     assert!(one.enter("a", 6).await.is_ok());
     assert!(began.elapsed() >= SETTLE && waited.elapsed() <= Duration::from_millis(1100));
-    assert_eq!(one.rig.metrics.store().series.unknown_outcomes.get(), 0);
+    assert_eq!(one.rig.metrics.series.unknown_outcomes.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +244,7 @@ async fn what_was_never_begun_or_has_settled_holds_nobody() {
     one.admit("a", 5).await.begin().settled();
     one.open("a", 6).await;
     assert!(one.enter("a", 6).await.is_ok());
-    assert_eq!(one.rig.metrics.store().series.unknown_outcomes.get(), 0);
+    assert_eq!(one.rig.metrics.series.unknown_outcomes.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use crate::fencing::growth::Growth;
 use crate::fencing::refused::{Refused, Undecided};
 use crate::locked::locked;
-use crate::metrics::{DecidedBy, Limit, StoreMetrics};
+use crate::metrics::{DecidedBy, Limit, Metrics};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{Era, InstanceId, Lane};
 use crate::throttle::Throttle;
@@ -102,7 +102,7 @@ pub struct EpochTableSetup {
     /// Whether other instances can share the marks.
     pub shared: bool,
     pub growth: Arc<Growth>,
-    pub metrics: Arc<StoreMetrics>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// See the module's documentation.

@@ -59,7 +59,7 @@ impl One {
             workers: 2,
             shared: true,
             growth: Arc::new(Growth::new(None)),
-            metrics: Arc::clone(Metrics::new(&[]).store()),
+            metrics: Arc::new(Metrics::new(&[])),
         };
         let joined = rows.borrow_mut().join(instance(id), &Terms::default());
         let table = EpochTable::new(setup);

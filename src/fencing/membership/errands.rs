@@ -48,7 +48,7 @@ impl Membership {
             let keys = self.table().errands.looks.next().await;
             if let Err(error) = self.look(&keys).await {
                 // Not retried: a waiting request asks again.
-                self.fencing.metrics.store().failed(&error);
+                self.fencing.metrics.store_failed(&error);
                 tracing::debug!(%error, "rows could not be read");
                 tokio::time::sleep(RETRY).await;
             }
@@ -61,7 +61,7 @@ impl Membership {
         let (era, by) = (self.table().era(), self.fencing.lease.identity());
         let looking = self.table().looking(keys, &by);
         let rows = self.fencing.store.look(keys).await?;
-        self.fencing.metrics.store().answered();
+        self.fencing.metrics.store_answered();
         let rows = rows.into_iter();
         let rows: HashMap<ResourceKey, _> = rows
             .map(|(mark, open)| (mark.resource.clone(), (mark, open)))
@@ -81,7 +81,7 @@ impl Membership {
             for open in self.table().with_epochs() {
                 for keys in open.chunks(READ) {
                     while let Err(error) = self.look(keys).await {
-                        self.fencing.metrics.store().failed(&error);
+                        self.fencing.metrics.store_failed(&error);
                         tracing::debug!(%error, "rows could not be read yet");
                         tokio::time::sleep(RETRY).await;
                     }
@@ -94,7 +94,7 @@ impl Membership {
         loop {
             let epochs = self.table().errands.cedes.next().await;
             if let Err(error) = self.fencing.store.cede(&epochs).await {
-                self.fencing.metrics.store().failed(&error);
+                self.fencing.metrics.store_failed(&error);
                 tracing::debug!(%error, "epochs could not be ceded; they are over with the next publication");
             }
         }
@@ -104,7 +104,7 @@ impl Membership {
         loop {
             let notifications = self.table().errands.notifications.next().await;
             if let Err(error) = self.fencing.store.notify(&notifications).await {
-                self.fencing.metrics.store().failed(&error);
+                self.fencing.metrics.store_failed(&error);
                 tracing::debug!(%error, "a notification was lost; waiting requests poll");
             }
         }
@@ -135,7 +135,7 @@ impl Membership {
                         break;
                     }
                     Err(error) => {
-                        self.fencing.metrics.store().failed(&error);
+                        self.fencing.metrics.store_failed(&error);
                         tracing::debug!(%error, "what was lost could not be written back yet");
                         let of_a_row =
                             matches!(error, StoreError::LockTimeout(_) | StoreError::Statement(_));

@@ -19,7 +19,7 @@ impl Membership {
                 Ok(()) => {}
                 Err(error @ StoreError::Unfit(_)) => {
                     self.fencing.lease.revoke();
-                    self.fencing.metrics.store().failed(&error);
+                    self.fencing.metrics.store_failed(&error);
                     tracing::error!(%error, "the store is unfit for the rest of this run");
                     self.table().ring_all();
                     return;

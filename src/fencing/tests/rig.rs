@@ -97,7 +97,7 @@ fn settings() -> Settings {
 }
 
 fn routes(metrics: &Metrics) -> Arc<RouteRecord> {
-    let mismatch = metrics.store().series.route_table_mismatch.clone();
+    let mismatch = metrics.series.route_table_mismatch.clone();
     Arc::new(RouteRecord::new(RouteTable::default(), mismatch))
 }
 

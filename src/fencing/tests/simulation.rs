@@ -12,7 +12,7 @@ use super::simulation_call::LANES;
 use super::simulation_instance::{Request, State, Wish};
 use super::simulation_world::{RESOURCES, World, resource, token};
 use crate::fencing::epochs::Ending;
-use crate::metrics::{Metrics, StoreMetrics};
+use crate::metrics::Metrics;
 use crate::routing::Needs;
 
 /// How many events one run has.
@@ -23,7 +23,7 @@ const EVENTS: usize = 600;
 const FOUND: [u64; 1] = [2583];
 
 /// One run, and what went wrong.
-fn run(seed: u64, metrics: &Arc<StoreMetrics>) -> Result<(), String> {
+fn run(seed: u64, metrics: &Arc<Metrics>) -> Result<(), String> {
     let mut world = World::new(seed, metrics);
     let ran = (0..EVENTS).try_for_each(|_| world.event());
     let ended = ran.and_then(|()| world.end());
@@ -147,7 +147,7 @@ fn number_of(name: &str, default: u64) -> u64 {
 
 /// Runs until one fails.
 pub(crate) fn hunt() {
-    let metrics = Arc::clone(Metrics::new(&[]).store());
+    let metrics = Arc::new(Metrics::new(&[]));
     let first = number_of("SIMULATION_SEED", 1);
     let runs = number_of("SIMULATION_RUNS", 100);
     for seed in FOUND.into_iter().chain(first..first + runs) {

@@ -21,7 +21,7 @@ use crate::fencing::epochs::{
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::{Identity, Lease};
-use crate::metrics::StoreMetrics;
+use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::{Epoch, InstanceId, Lane, MarkRow, Notification, Repair, StoreError};
@@ -181,7 +181,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub fn new(number: usize, capacity: usize, clock: Clock, metrics: Arc<StoreMetrics>) -> Self {
+    pub fn new(number: usize, capacity: usize, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let reckoning = Reckoning::shared(LEASE, UNDELIVERED, SETTLE);
         let boot = clock.clone();
         let boot = BootClock::from_fn(move || boot.now());

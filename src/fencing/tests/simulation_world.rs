@@ -8,7 +8,7 @@ use super::rows::{Rows, SINCE_MS};
 use super::simulation_call::{Call, Dice, Reply, TIMEOUT};
 use super::simulation_instance::{Awaited, Clock, Process};
 use super::simulation_upstream::Upstream;
-use crate::metrics::StoreMetrics;
+use crate::metrics::Metrics;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Notification, StoreError};
 
@@ -64,7 +64,7 @@ pub(super) struct World {
     /// When marks may be deleted.
     pub prune: Option<Duration>,
     pub losses: bool,
-    metrics: Arc<StoreMetrics>,
+    metrics: Arc<Metrics>,
     pub log: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn token(number: i64) -> Token {
 }
 
 impl World {
-    pub fn new(seed: u64, metrics: &Arc<StoreMetrics>) -> Self {
+    pub fn new(seed: u64, metrics: &Arc<Metrics>) -> Self {
         let mut dice = Dice(seed);
         let mut some = |times| dice.one_in(times);
         let faults = Faults {

@@ -218,7 +218,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
     store.fail_over(behind);
     tokio::time::sleep(TERM).await;
     assert_eq!(store.rows().marks[&key("a")].spent_by.as_deref(), Some("x"));
-    assert_eq!(rig.metrics.store().series.mark_regressions.get(), 1);
+    assert_eq!(rig.metrics.series.mark_regressions.get(), 1);
     assert_repairing(rig.enter("a", 5));
     assert!(rig.passes("b", 5));
 }
