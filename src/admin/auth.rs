@@ -5,28 +5,22 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::LoadedConfig;
 use super::problem::{
-    AdminProblem, OVERLOADED, ProblemKind, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF,
+    AdminProblem, ProblemKind, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF,
 };
 use crate::config::{BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
-
-/// Reads that are handled at once; and as many writes. Further ones are refused.
-pub(super) const AT_ONCE: usize = 32;
-/// For one request. The store's own timeouts are shorter.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The client of an admin request. A request extension.
 #[derive(Clone, Debug)]
@@ -81,9 +75,6 @@ pub struct Access {
     /// Of the lines about wrong tokens.
     throttle: Throttle,
     metrics: Arc<Metrics>,
-    /// Reads take nothing from writes, which need a token.
-    reads: Semaphore,
-    writes: Semaphore,
 }
 
 impl Access {
@@ -92,42 +83,23 @@ impl Access {
             loaded,
             throttle: Throttle::of_many(),
             metrics,
-            reads: Semaphore::new(AT_ONCE),
-            writes: Semaphore::new(AT_ONCE),
         })
     }
 
-    /// A layer: lets allowed requests through, so many at once, and marks those that may write.
+    /// A layer: lets allowed requests through, and marks those that may write.
     pub async fn guard(
         self: Arc<Self>,
         peer: AdminPeer,
         mut request: Request,
         next: Next,
     ) -> Result<Response, AdminProblem> {
-        let writes = request.method() == Method::POST;
-        if writes {
+        if request.method() == Method::POST {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
         } else {
             self.read(&peer, request.headers(), request.uri()).await?;
         }
-        // A request with a wrong token takes no permit.
-        let permits = if writes { &self.writes } else { &self.reads };
-        let Ok(_permit) = permits.try_acquire() else {
-            self.metrics.admin_refused(AdminRefusal::Overloaded);
-            return Err(OVERLOADED.detail(
-                "The admin port serves as many requests as it can. Ask again in a second.",
-            ));
-        };
-        let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
-        answer.map_err(|_| {
-            OVERLOADED.detail(if writes {
-                "The store or the proxy took too long to answer; the write may still take effect: \
-                 read the mark before trying again."
-            } else {
-                "The store or the proxy took too long to answer. Ask again in a second."
-            })
-        })
+        Ok(next.run(request).await)
     }
 
     async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {

@@ -151,7 +151,7 @@ pub async fn act(
 }
 
 /// Runs a write in a task of its own, so that one that has begun is completed and audited even if
-/// the client leaves or the time is up.
+/// the client leaves.
 pub(super) async fn completed<T: Send + 'static>(
     write: impl Future<Output = Result<T, AdminProblem>> + Send + 'static,
 ) -> Result<T, AdminProblem> {

@@ -35,7 +35,6 @@ kinds! {
     TOO_LARGE PAYLOAD_TOO_LARGE "content-too-large" "The body is too large"
     UNKNOWN_HOST MISDIRECTED_REQUEST "unknown-host" "The Host header names another server"
     INTERNAL INTERNAL_SERVER_ERROR "internal-error" "The proxy failed"
-    OVERLOADED SERVICE_UNAVAILABLE "overloaded" "The admin port is too busy"
     STORE SERVICE_UNAVAILABLE "store-unavailable" "The store cannot answer"
     NOT_DRAINING SERVICE_UNAVAILABLE "not-draining" "The proxy is not draining"
 }

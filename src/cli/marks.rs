@@ -24,7 +24,7 @@ use crate::printable::{self, line};
 use crate::progress::Progress;
 use crate::routing::{ResourceKey, Token};
 
-/// Longer than the admin port's own timeout, so that its answer arrives.
+/// Longer than the store's own timeouts, so that the answer arrives.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Show and correct the marks of a running proxy.

@@ -232,8 +232,6 @@ label! {
     AdminRefusal {
         /// The connection was closed for a newer one: the port had the most allowed.
         Connections = "connections",
-        /// Too many requests were in progress.
-        Overloaded = "overloaded",
         /// The client did not read its answer; the connection was reset.
         WriteTimeout = "write-timeout",
         /// A read without a token, for a host by another name (DNS rebinding).
