@@ -111,13 +111,9 @@ pub struct MarkReport {
     pub audit: Vec<AuditRow>,
 }
 
-/// The body of `POST …/advance` and `…/override`.
-#[derive(Debug, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NewMark {
-    /// The new mark
-    #[arg(value_parser = token)]
-    pub token: Token,
+/// What each write says for the audit table.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct Why {
     /// Reason or evidence, for the audit table
     #[arg(long)]
     #[serde(default)]
@@ -126,6 +122,18 @@ pub struct NewMark {
     #[arg(long, env = "USER", default_value = "")]
     #[serde(default)]
     pub actor: String,
+}
+
+/// The body of `POST …/advance` and `…/override`.
+#[derive(Debug, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewMark {
+    /// The new mark
+    #[arg(value_parser = token)]
+    pub token: Token,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub why: Why,
 }
 
 fn token(text: &str) -> Result<Token, String> {
@@ -138,14 +146,9 @@ fn token(text: &str) -> Result<Token, String> {
 pub struct Resolution {
     /// Id of the unknown outcome, from `get`
     pub id: String,
-    /// Reason or evidence, for the audit table
-    #[arg(long)]
-    #[serde(default)]
-    pub reason: String,
-    /// Your name, for the audit table
-    #[arg(long, env = "USER", default_value = "")]
-    #[serde(default)]
-    pub actor: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub why: Why,
 }
 
 /// The answer to `POST …/advance`, `…/override` or `…/resolve`.
@@ -204,9 +207,8 @@ pub struct OperationVerdict {
     /// The status that its repetitions get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    pub reason: String,
-    #[serde(default)]
-    pub actor: String,
+    #[serde(flatten)]
+    pub why: Why,
 }
 
 /// The answer to `POST /v1/operations/resolve`.
@@ -238,13 +240,9 @@ pub struct PruneBody {
     #[arg(long)]
     #[serde(default)]
     pub dry_run: bool,
-    /// Reason or evidence, for the audit table
-    #[arg(long)]
-    pub reason: String,
-    /// Your name, for the audit table
-    #[arg(long, env = "USER", default_value = "")]
-    #[serde(default)]
-    pub actor: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub why: Why,
 }
 
 /// The answer to `POST /v1/prune`.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::AdminState;
 use super::api::{
     ActOutcome, Acted, Json, ListQuery, MarkList, MarkReport, NewMark, PruneAnswer, PruneBody,
-    Resolution,
+    Resolution, Why,
 };
 use super::auth::MayWrite;
 use super::problem::{
@@ -169,8 +169,7 @@ async fn advance(
     writer: &MayWrite,
 ) -> Result<Acted, AdminProblem> {
     let token = body.token;
-    check_text("reason", &body.reason)?;
-    let by = signature(body.reason, &body.actor, writer)?;
+    let by = signed(body.why, writer)?;
     let advanced = state.fencing.advance(&resource, token, &by);
     let outcome = match advanced.await? {
         Decision::Advanced => ActOutcome::Advanced { mark: token },
@@ -194,8 +193,7 @@ async fn override_mark(
     writer: &MayWrite,
 ) -> Result<Acted, AdminProblem> {
     let mark = body.token;
-    require_text("reason", &body.reason)?;
-    let by = signature(body.reason, &body.actor, writer)?;
+    let by = reasoned(body.why, writer)?;
     let overridden = state.fencing.override_mark(&resource, mark, &by);
     match overridden.await? {
         Override::Done { before, era } => {
@@ -221,8 +219,7 @@ async fn resolve(
 ) -> Result<Acted, AdminProblem> {
     let id = body.id;
     require_text("id", &id)?;
-    require_text("reason", &body.reason)?;
-    let by = signature(body.reason, &body.actor, writer)?;
+    let by = reasoned(body.why, writer)?;
     let resolved = state.fencing.resolve(&resource, &id, &by);
     if !resolved.await? {
         return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
@@ -302,15 +299,20 @@ pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     check_text(name, text)
 }
 
-/// The signature for the audit table.
-pub(super) fn signature(
-    reason: String,
-    name: &str,
-    writer: &MayWrite,
-) -> Result<Signature, AdminProblem> {
-    check_text("actor", name)?;
-    let actor = writer.actor(name);
-    Ok(Signature { reason, actor })
+/// The signature of an act that needs a reason.
+pub(super) fn reasoned(why: Why, writer: &MayWrite) -> Result<Signature, AdminProblem> {
+    require_text("reason", &why.reason)?;
+    signed(why, writer)
+}
+
+fn signed(why: Why, writer: &MayWrite) -> Result<Signature, AdminProblem> {
+    check_text("reason", &why.reason)?;
+    check_text("actor", &why.actor)?;
+    let actor = writer.actor(&why.actor);
+    Ok(Signature {
+        reason: why.reason,
+        actor,
+    })
 }
 
 /// The step that the body asks for.
@@ -328,13 +330,13 @@ fn step(body: PruneBody, writer: &MayWrite) -> Result<PruneStep, AdminProblem> {
         )));
     }
     parts_of_keys(&body.prefix, body.after.as_deref())?;
-    require_text("reason", &body.reason)?;
+    let by = reasoned(body.why, writer)?;
     Ok(PruneStep {
         prefix: body.prefix,
         after: body.after,
         unchanged,
         dry_run: body.dry_run,
-        by: signature(body.reason, &body.actor, writer)?,
+        by,
     })
 }
 

@@ -8,7 +8,7 @@ use axum::http::Uri;
 use super::AdminState;
 use super::api::{Json, OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
 use super::auth::MayWrite;
-use super::marks::{completed, limit, parse, parts_of_keys, query, require_text, signature};
+use super::marks::{completed, limit, parse, parts_of_keys, query, reasoned, require_text};
 use super::problem::{AdminProblem, MALFORMED, NO_SUCH_UNKNOWN};
 use crate::config::OutcomeSettings;
 
@@ -40,8 +40,7 @@ pub async fn resolve(
 ) -> Result<Json<ResolvedOperation>, AdminProblem> {
     let body: OperationVerdict = parse(body).await?;
     require_text("operation", &body.operation)?;
-    require_text("reason", &body.reason)?;
-    let by = signature(body.reason, &body.actor, &writer)?;
+    let by = reasoned(body.why, &writer)?;
     let status = match (body.done, body.status.unwrap_or(OK)) {
         (false, _) if body.status.is_none() => None,
         (true, status @ 200..600) => Some(status),

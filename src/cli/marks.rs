@@ -18,7 +18,7 @@ use serde_json::json;
 use super::admin::{AccessArgs, Admin, Refused};
 use super::{print, read_input, shown, tables};
 use crate::admin::api::{
-    ActOutcome, Acted, ListQuery, MarkList, NewMark, PruneAnswer, PruneBody, Resolution,
+    ActOutcome, Acted, ListQuery, MarkList, NewMark, PruneAnswer, PruneBody, Resolution, Why,
 };
 use crate::printable::{self, line};
 use crate::progress::Progress;
@@ -80,17 +80,6 @@ struct On<B: Args> {
     resource: ResourceKey,
     #[command(flatten)]
     body: B,
-}
-
-/// For the audit table.
-#[derive(Debug, Args)]
-pub(super) struct Why {
-    /// Reason or evidence, for the audit table
-    #[arg(long)]
-    pub reason: String,
-    /// Your name, for the audit table
-    #[arg(long, env = "USER", default_value = "")]
-    pub actor: String,
 }
 
 pub(super) fn key(text: &str) -> Result<ResourceKey, String> {
@@ -326,8 +315,7 @@ fn new_mark(line: &str, why: &Why) -> anyhow::Result<On<NewMark>> {
         resource: key(mark.resource.as_str()).map_err(anyhow::Error::msg)?,
         body: NewMark {
             token: number.context("no token is above a spent mark of 2^63-1")?,
-            reason: why.reason.clone(),
-            actor: why.actor.clone(),
+            why: why.clone(),
         },
     })
 }

@@ -3,9 +3,9 @@
 use clap::{Arg, Args, Subcommand};
 
 use super::admin::AccessArgs;
-use super::marks::{TIMEOUT, Why, key};
+use super::marks::{TIMEOUT, key};
 use super::{shown, tables};
-use crate::admin::api::{OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
+use crate::admin::api::{OperationList, OperationQuery, OperationVerdict, ResolvedOperation, Why};
 use crate::printable::line;
 use crate::routing::ResourceKey;
 
@@ -59,8 +59,7 @@ pub async fn run(args: OperationsArgs) -> anyhow::Result<String> {
                 operation: resolution.operation,
                 done: !resolution.not_done,
                 status: resolution.done,
-                reason: resolution.why.reason,
-                actor: resolution.why.actor,
+                why: resolution.why,
             };
             let path = ["v1", "operations", "resolve"];
             shown(json, &admin.post(&path, &body).await?, resolved_text)
