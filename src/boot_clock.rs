@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A clock that never jumps, read as the time since some fixed moment.
 #[derive(Clone)]
 pub struct BootClock(Arc<dyn Fn() -> Duration + Send + Sync>);
@@ -11,13 +13,9 @@ impl BootClock {
     /// Counts suspended time too.
     #[must_use]
     pub fn boottime() -> Self {
-        Self::from_fn(|| {
-            let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-            Duration::new(
-                u64::try_from(t.tv_sec).unwrap_or(0),
-                u32::try_from(t.tv_nsec).unwrap_or(0),
-            )
-        })
+        // It is never negative.
+        let now = || clock_gettime(ClockId::Boottime).try_into();
+        Self::from_fn(move || now().unwrap_or_default())
     }
 
     #[must_use]
