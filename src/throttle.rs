@@ -35,17 +35,11 @@ struct ThrottleState {
 }
 
 impl Throttle {
-    /// For many different lines of one kind, such as those about an overload: the first 10 of each
-    /// second.
+    /// For many different lines of one kind, such as the refusals of one reason: the first ones of
+    /// each second.
     #[must_use]
-    pub fn of_many() -> Self {
-        Self::new(10, SECOND)
-    }
-
-    /// For the refusals of one reason: the first 100 of each second.
-    #[must_use]
-    pub fn of_refusals() -> Self {
-        Self::new(100, SECOND)
+    pub fn of_many(most: u32) -> Self {
+        Self::new(most, SECOND)
     }
 
     /// For tries that fail for the same cause, over and over: the first one, and then at growing
@@ -163,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_first_of_each_second_are_said_and_the_others_counted() {
-        let (throttle, began) = (Throttle::of_many(), Instant::now());
+        let (throttle, began) = (Throttle::of_many(10), Instant::now());
         let said = (0..100).filter(|_| throttle.say(began) == Some(0)).count();
         assert_eq!(said, 10);
         assert_eq!(throttle.say(began + SEC / 2), None);

@@ -81,7 +81,7 @@ impl Access {
     pub fn new(loaded: watch::Receiver<LoadedConfig>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             loaded,
-            throttle: Throttle::of_many(),
+            throttle: Throttle::of_many(10),
             metrics,
         })
     }

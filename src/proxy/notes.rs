@@ -21,8 +21,8 @@ pub(crate) struct Notes {
 impl Notes {
     pub(super) fn new(rejections: Arc<Rejections>) -> Self {
         let throttle = |outcome: &Outcome| match outcome {
-            Outcome::Overloaded => Throttle::of_many(),
-            _ => Throttle::of_refusals(),
+            Outcome::Overloaded => Throttle::of_many(10),
+            _ => Throttle::of_many(100),
         };
         Self {
             throttles: Outcome::ALL.iter().map(throttle).collect(),

@@ -160,7 +160,7 @@ impl EpochTable {
             numbers: AtomicU64::new(1),
             ready: Ready::new(setup.lanes, setup.workers),
             errands: Errands::default(),
-            losses: Throttle::of_many(),
+            losses: Throttle::of_many(10),
             setup,
         }
     }
