@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Mutex;
 
 use http::uri::Authority;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use opentelemetry::trace::{
     Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
 };
@@ -45,7 +45,6 @@ impl RequestTrace {
         let method = head.method.as_str().to_owned();
         let mut attributes = vec![
             KeyValue::new("http.request.method", method.clone()),
-            KeyValue::new("network.protocol.version", version(head.version)),
             KeyValue::new("client.address", client.to_owned()),
             // Without its query.
             KeyValue::new("url.path", head.target.path().to_owned()),
@@ -188,12 +187,4 @@ fn set_status_code(span: &mut Span, status: u16) {
 fn fail(span: &mut Span, error: Cow<'static, str>) {
     span.set_attribute(KeyValue::new("error.type", error));
     span.set_status(Status::error(""));
-}
-
-fn version(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2",
-        _ => "1.1",
-    }
 }

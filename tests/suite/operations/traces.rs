@@ -81,7 +81,6 @@ async fn a_collector_gets_decisions() {
         ("http.route", "/orders/{id}"),
         ("url.path", "/orders/7"),
         ("client.address", "127.0.0.1"),
-        ("network.protocol.version", "1.1"),
         ("fencepost.outcome", "advanced"),
         ("fencepost.resource", "order:7"),
         ("fencepost.token", "5"),
