@@ -125,25 +125,12 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Counts lost lines, for as long as the process lives. They are reported once none was lost
-    /// for a while: then there is room for the line that says so.
+    /// Counts lost lines, for as long as the process lives.
     pub(super) async fn count_dropped(self: Arc<Self>, metrics: Arc<Metrics>) {
         let counter = &metrics.series.log_lines_dropped;
-        let mut said = 0;
         loop {
             tokio::time::sleep(COUNT_AGAIN).await;
-            let (known, now) = (counter.get(), self.dropped());
-            counter.inc_by(now - known);
-            if now == known && now > said {
-                tracing::warn!(
-                    lines = now - said,
-                    "standard error was not read in time: lines of the log are missing here"
-                );
-                // Else this line is lost, too.
-                if self.dropped() == now {
-                    said = now;
-                }
-            }
+            counter.inc_by(self.dropped() - counter.get());
         }
     }
 
