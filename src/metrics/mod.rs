@@ -182,18 +182,14 @@ impl Metrics {
         let listener = settings.tls.as_ref().map(|tls| tls.expires);
         let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
         let identity = settings.upstream.tls.identity.as_ref();
+        let seconds = |at: i64| Duration::from_secs(at.max(0).unsigned_abs()).as_secs_f64();
         for (certificate, expires) in [
             (Certificate::Listener, listener),
             (Certificate::Admin, admin),
             (Certificate::Upstream, identity.map(|shown| shown.expires)),
         ] {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "exact for 285 million years, as every gauge is a float"
-            )]
-            let seconds = expires.map_or(f64::INFINITY, |seconds| seconds as f64);
             let expiry = self.series.tls_certificate_expiry.of(certificate);
-            expiry.set(seconds);
+            expiry.set(expires.map_or(f64::INFINITY, seconds));
         }
     }
 
