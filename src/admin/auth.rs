@@ -10,6 +10,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use tokio::net::unix::UCred;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -44,9 +45,10 @@ impl AdminPeer {
     }
 
     /// The kernel vouches for the user id of the other end; `None`: it does not say which.
-    pub(super) fn by_socket(user: Option<u32>) -> Self {
+    pub(super) fn by_socket(user: Option<UCred>) -> Self {
+        let named = |user: UCred| format!("unix, uid {}", user.uid()).into();
         Self {
-            text: user.map_or_else(|| "unix".into(), |uid| format!("unix, uid {uid}").into()),
+            text: user.map_or_else(|| "unix".into(), named),
             local: true,
             by_socket: true,
         }

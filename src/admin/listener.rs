@@ -16,7 +16,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use socket2::SockRef;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -37,9 +36,6 @@ const CONNECTIONS: usize = 128;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time in which a client has to take something of an answer that waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
-/// After this time the kernel drops what the client does not read, even if the connection is
-/// closed.
-const UNDELIVERED: Duration = Duration::from_secs(20);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.
 const BUFFER: usize = 64 << 10;
 /// Answers may go on for this long once the shutdown has begun.
@@ -113,22 +109,14 @@ pub async fn serve(
 }
 
 async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
-    Ok(match listener {
-        Listener::Tcp(listener) => {
-            let (tcp, address) = listener.accept().await?;
-            let peer = AdminPeer::by_tcp(address, tcp.local_addr()?);
-            // These fail only on a socket that is closed already. Answers are small; waiting to
-            // fill a packet only delays them.
-            let _ = tcp.set_nodelay(true);
-            let _ = SockRef::from(&tcp).set_tcp_user_timeout(Some(UNDELIVERED));
-            (Either::Left(tcp), peer)
-        }
-        Listener::Unix(listener) => {
-            let (unix, _) = listener.accept().await?;
-            let user = unix.peer_cred().ok().map(|credentials| credentials.uid());
-            (Either::Right(unix), AdminPeer::by_socket(user))
-        }
-    })
+    let (socket, address) = listener.accept().await?;
+    let peer = match (&socket, address) {
+        (Either::Left(tcp), Some(address)) => AdminPeer::by_tcp(address, tcp.local_addr()?),
+        (Either::Right(unix), _) => AdminPeer::by_socket(unix.peer_cred().ok()),
+        // Never: a TCP client has an address.
+        (Either::Left(_), None) => return Err(io::ErrorKind::NotConnected.into()),
+    };
+    Ok((socket, peer))
 }
 
 /// Serves the requests of a connection, after a TLS handshake if the port has TLS.
