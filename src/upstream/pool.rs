@@ -54,13 +54,16 @@ pub(crate) struct Pool<C> {
 impl<C: PooledConnection> Pool<C> {
     /// Call it within a runtime.
     pub(super) fn new(connecting: Connecting) -> Arc<Self> {
-        let every = connecting.settings.idle_timeout.0.clamp(SWEEP.0, SWEEP.1);
+        let idle_timeout = connecting.settings.idle_timeout.0;
         let pool = Arc::new(Self {
             connecting,
             shards: PerWorker::new(Vec::new),
             retired: AtomicBool::new(false),
         });
-        tokio::spawn(sweep(Arc::downgrade(&pool), every));
+        if !idle_timeout.is_zero() {
+            let every = idle_timeout.clamp(SWEEP.0, SWEEP.1);
+            tokio::spawn(sweep(Arc::downgrade(&pool), every));
+        }
         pool
     }
 
@@ -87,7 +90,9 @@ impl<C: PooledConnection> Pool<C> {
     pub(super) fn put(&self, connection: C) {
         let mut idle = self.shards.own();
         // Under the lock: a pool that is retired at the same time is emptied after this.
-        if !self.retired.load(Ordering::Acquire) {
+        if !self.retired.load(Ordering::Acquire)
+            && !self.connecting.settings.idle_timeout.0.is_zero()
+        {
             idle.push((Instant::now(), connection));
         }
     }
