@@ -105,6 +105,17 @@ impl Fencing {
         Ok(judge(own, found, held))
     }
 
+    /// Deletes answers that are older than they were to be remembered.
+    pub async fn expire_operations(&self) {
+        loop {
+            match self.store.expire_operations().await {
+                Ok(0) => return,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return self.metrics.store_failed(&error),
+            }
+        }
+    }
+
     fn no_answer(&self, error: &StoreError) -> Refused {
         self.metrics.store_failed(error);
         Refused::no_answer(error.to_string())

@@ -93,16 +93,12 @@ impl Fencing {
     /// each minute in which a route remembers outcomes. Runs until it is dropped.
     pub async fn keep_operations(self: Arc<Self>, remembers: impl Fn() -> bool) {
         loop {
-            let counted = async {
-                if !remembers() {
-                    return Ok(UnknownCount::default());
-                }
-                while self.store.expire_operations().await? > 0 {
-                    tokio::task::yield_now().await;
-                }
-                self.store.count_unknown_operations().await
-            };
-            match counted.await {
+            let mut counted = Ok(UnknownCount::default());
+            if remembers() {
+                self.expire_operations().await;
+                counted = self.store.count_unknown_operations().await;
+            }
+            match counted {
                 Ok(count) => {
                     self.metrics.series.operations_unknown.set(count.operations);
                     *locked(&self.unknown_operations) = count;
