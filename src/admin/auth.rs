@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::net::unix::UCred;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::LoadedConfig;
@@ -22,6 +22,10 @@ use crate::config::{BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
+
+/// Reads that are handled at once, since each waits for the store, and needs no token from this
+/// machine. Further ones wait.
+pub(super) const READS: usize = 32;
 
 /// The client of an admin request. A request extension.
 #[derive(Clone, Debug)]
@@ -77,6 +81,7 @@ pub struct Access {
     /// Of the lines about wrong tokens.
     throttle: Throttle,
     metrics: Arc<Metrics>,
+    reads: Semaphore,
 }
 
 impl Access {
@@ -85,6 +90,7 @@ impl Access {
             loaded,
             throttle: Throttle::of_many(10),
             metrics,
+            reads: Semaphore::new(READS),
         })
     }
 
@@ -95,12 +101,14 @@ impl Access {
         mut request: Request,
         next: Next,
     ) -> Result<Response, AdminProblem> {
-        if request.method() == Method::POST {
+        let _permit = if request.method() == Method::POST {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
+            None
         } else {
             self.read(&peer, request.headers(), request.uri()).await?;
-        }
+            self.reads.acquire().await.ok()
+        };
         Ok(next.run(request).await)
     }
 

@@ -1,12 +1,17 @@
 //! Access to reads and writes: tokens, token files, addresses.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Request, header};
+use futures_util::poll;
+use tokio::sync::Notify;
 use tower::ServiceExt;
 
 use super::fixture::{Admin, AdminAnswer, READER, SECRET};
-use crate::admin::auth::AdminPeer;
+use crate::admin::auth::{AdminPeer, READS};
 use crate::admin::router;
+use crate::fencing::tests::CallPlan;
 
 #[tokio::test(start_paused = true)]
 async fn writes_need_the_token() {
@@ -151,7 +156,7 @@ async fn a_read_without_a_token_names_an_address() {
 }
 
 #[tokio::test]
-async fn wrong_tokens_are_counted() {
+async fn wrong_tokens_are_counted_and_take_no_permit() {
     let admin = Admin::new().await;
     let port = router(admin.state.clone());
     let ask = async |token: &str| {
@@ -163,10 +168,45 @@ async fn wrong_tokens_are_counted() {
         port.clone().oneshot(request).await.expect("infallible")
     };
     let mut answers = Vec::new();
-    for _ in 0..9 {
+    for _ in 0..2 * READS {
         answers.push(ask("wrong").await);
     }
     assert!(answers.iter().all(|answer| answer.status() == 401));
     assert_eq!(ask(SECRET).await.status(), 200);
-    assert_eq!(admin.refused("wrong-token").await, 9);
+    assert_eq!(admin.refused("wrong-token").await, 2 * READS as u64);
+}
+
+/// Requests that wait for the store.
+#[tokio::test]
+async fn reads_beyond_the_limit_wait_and_hold_up_no_write() {
+    let admin = Admin::new().await;
+    let port = router(admin.state.clone());
+    let local = AdminPeer::by_socket(None);
+    let read = || {
+        let mut request = Request::get("/v1/marks")
+            .body(Body::empty())
+            .expect("a request");
+        request.extensions_mut().insert(local.clone());
+        port.clone().oneshot(request)
+    };
+    let go = Arc::new(Notify::new());
+    let mut held = Vec::new();
+    for _ in 0..READS {
+        admin.store.plan("list", CallPlan::Hold(Arc::clone(&go)));
+        let mut asked = Box::pin(read());
+        assert!(poll!(&mut asked).is_pending());
+        held.push(asked);
+    }
+    let mut waiting = Box::pin(read());
+    assert!(poll!(&mut waiting).is_pending());
+    let mut write = Request::post("/v1/marks/a/advance")
+        .header(header::AUTHORIZATION, format!("Bearer {SECRET}"))
+        .body(Body::from(r#"{"token":"44"}"#))
+        .expect("a request");
+    write.extensions_mut().insert(local.clone());
+    let written = port.clone().oneshot(write).await.expect("infallible");
+    assert_eq!(written.status(), 200);
+    assert!(poll!(&mut waiting).is_pending());
+    drop(held);
+    assert_eq!(waiting.await.expect("infallible").status(), 200);
 }
