@@ -218,7 +218,7 @@ blocks! {
         pub headers: Vec<FieldName> = kept(["etag", "location"]),
         /// The statuses by which the upstream says that it has not done the operation, so that it
         /// may be sent again.
-        pub not_done: Vec<Status<400, 599>> = [401, 403, 429].map(Count).into(),
+        pub not_done: Vec<Status<400, 599>> = [401, 403, 429, 508].map(Count).into(),
         /// The treatment of an operation whose outcome is unknown, has settled, and cannot be
         /// looked up.
         pub unknown: UnknownOutcome = UnknownOutcome::Refuse,

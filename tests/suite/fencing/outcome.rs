@@ -160,11 +160,14 @@ over_both_stores! {
         let (upstream, proxy) = remembering(&store, REMEMBERS).await;
         upstream.next([Step::answer("429 Too Many Requests", "", "later")]);
         assert_eq!(proxy.send(charge(41)).await.status(), 429);
+        // A loop that leads back to the proxy, too.
+        upstream.next([Step::answer("508 Loop Detected", "", "loop")]);
+        assert_eq!(proxy.send(charge(41)).await.status(), 508);
         upstream.next([Step::answer("422 Unprocessable Content", "", "no such account")]);
         assert_eq!(proxy.send(charge(41)).await.status(), 422);
         // That was an outcome.
         assert_replayed(&proxy.send(charge(42)).await, "no such account");
-        assert_eq!(upstream.count(), 2);
+        assert_eq!(upstream.count(), 3);
     }
 
     async fn a_request_names_its_operation(store: Store) {
