@@ -134,10 +134,13 @@ pub fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// The path of these segments.
-pub(super) fn raw_path<'a>(segments: impl Iterator<Item = &'a str>, slash: bool) -> String {
-    let pieces = segments.flat_map(|text| ["/".to_owned(), percent_encoded(text)]);
-    let mut path: String = pieces.collect();
+/// The path of these segments, which are encoded already.
+pub(super) fn raw_path<T: AsRef<str>>(segments: impl Iterator<Item = T>, slash: bool) -> String {
+    let mut path = String::new();
+    for segment in segments {
+        path.push('/');
+        path.push_str(segment.as_ref());
+    }
     if slash || path.is_empty() {
         path.push('/');
     }

@@ -4,7 +4,7 @@
 //! a path, a filter or a source refuses is decided where requests are judged, and nowhere else.
 
 use super::key::Source;
-use super::normal::raw_path;
+use super::normal::{percent_encoded, raw_path};
 use super::path::CheckedPath;
 use super::template::{KeyPart, KeyTemplate};
 
@@ -65,7 +65,7 @@ impl KeyTemplate {
             segments.extend(captured(rest, segments.len(), usize::MAX).unwrap_or_default());
         }
         let takes = self.pattern.takes(segments.len(), slash);
-        takes.then(|| raw_path(segments.iter().map(String::as_str), slash))
+        takes.then(|| raw_path(segments.iter().map(|text| percent_encoded(text)), slash))
     }
 
     /// The parts of a key, from the left. `None` if the key does not have this template's literals,

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 
-use super::normal::raw_path;
+use super::normal::{percent_encoded, raw_path};
 use super::path::CheckedPath;
 use super::route::Pattern;
 
@@ -84,7 +84,7 @@ impl SamplePaths {
             literal.clone().or_else(fresh)
         });
         let segments: Vec<String> = segments.collect::<Option<_>>()?;
-        let raw = raw_path(segments.iter().map(String::as_str), slash);
+        let raw = raw_path(segments.iter().map(|text| percent_encoded(text)), slash);
         Some(SamplePath {
             path: CheckedPath::parse(&raw).ok()?,
             raw,
