@@ -111,7 +111,7 @@ pub struct MarkReport {
     pub audit: Vec<AuditRow>,
 }
 
-/// What each write says for the audit table.
+/// The reason and the actor of a write, for the audit table.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Why {
     /// Reason or evidence, for the audit table

@@ -149,7 +149,7 @@ impl UploadProgress {
         self.sent.notify_one();
     }
 
-    /// Whether a part of the request is still to be sent.
+    /// Returns true if a part of the request is still to be sent.
     pub(crate) fn is_uploading(&self) -> bool {
         !self.is_sent.load(Ordering::Relaxed)
     }

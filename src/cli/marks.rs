@@ -24,7 +24,7 @@ use crate::printable::{self, line};
 use crate::progress::Progress;
 use crate::routing::{ResourceKey, Token};
 
-/// Longer than the store's own timeouts, so that the answer arrives.
+/// Longer than the store's timeouts by default, so that the answer arrives.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Show and correct the marks of a running proxy.

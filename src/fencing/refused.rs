@@ -58,7 +58,7 @@ impl Undecided {
         if begun { Self::Lapsed } else { Self::NotJoined }
     }
 
-    /// When to try again.
+    /// The time after which to try again.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::Repairing(left) => *left,
@@ -73,7 +73,7 @@ impl Refused {
         Self::Stale { mark, decided_by }
     }
 
-    /// Why the store has given no answer that can be used.
+    /// The store has given no answer that can be used.
     pub(crate) fn no_answer(why: impl Into<Arc<str>>) -> Self {
         Self::Unavailable(Undecided::NoAnswer(why.into()))
     }

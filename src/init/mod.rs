@@ -57,7 +57,7 @@ pub fn run(args: &InitArgs) -> anyhow::Result<String> {
     let is_printed = args.output == Path::new("-");
     // Before a long log is read.
     ensure!(
-        is_printed || args.force || !args.output.exists(),
+        is_printed || args.force || args.output.symlink_metadata().is_err(),
         "{} exists: use --force, or name another --output",
         args.output.display()
     );

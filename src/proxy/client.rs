@@ -82,7 +82,7 @@ impl Client {
         })
     }
 
-    /// Whether a list `require_client` has this client. An empty one has all.
+    /// Returns true if a list `require_client` has this client. An empty one has all.
     pub(super) fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
         wanted.is_empty() || self.tls.as_ref().is_some_and(|names| names.any_of(wanted))
     }

@@ -264,7 +264,7 @@ pub struct MarkRow {
     pub since_ms: i64,
 }
 
-/// Why an operator changes something, and who it is. For the audit.
+/// The reason and the name of an operator who changes something, for the audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub reason: String,

@@ -166,7 +166,7 @@ fn migrator() -> Migrator {
     rows::migrator(include_str!("schema.sql"))
 }
 
-/// Whether the schema is there, and the one that this program knows.
+/// Returns true if the schema is there, and the one that this program knows.
 async fn is_current(connection: &mut PgConnection) -> Result<bool, Failure> {
     let known: Vec<bool> =
         sqlx::query_scalar("SELECT to_regclass('fencepost_migrations') IS NOT NULL")
