@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::io::ioctl_fionread;
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -142,8 +143,15 @@ async fn up(link: &PathLink, desk: &PathShared) -> End {
             }
             Ok(count) => {
                 desk.linger().await;
-                if write(&link.upstream, &piece[..count]).await.is_err() {
-                    return End::Reset;
+                let reset = link.proxy.ready(Interest::ERROR);
+                tokio::select! {
+                    written = write(&link.upstream, &piece[..count]) => {
+                        if written.is_err() {
+                            return End::Reset;
+                        }
+                    }
+                    // It takes back what an upstream that reads late has yet to get.
+                    _ = reset => return End::Reset,
                 }
                 if weather == Weather::Trickle && !drained(&link.proxy) {
                     tokio::time::sleep(NOW_AND_THEN).await;
