@@ -145,7 +145,7 @@ install_packages() {
             printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null && $as_root chmod +x $policy && ours=1
         fi
         $as_root apt-get update -qq || true
-        # All at once takes a third of the time; one that cannot be had would keep out all others.
+        # All at once: dpkg reads its lists once. But one that cannot be had keeps out all others.
         # shellcheck disable=SC2086 # a list
         get $packages || for package in $packages; do get "$package" || true; done
         [ -z "$ours" ] || $as_root rm -f $policy

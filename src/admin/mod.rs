@@ -93,7 +93,8 @@ pub struct AdminState {
     pub loaded: watch::Receiver<LoadedConfig>,
 }
 
-/// The admin port's routes and layers. Probes and metrics come from memory, and do not wait for other reads.
+/// The admin port's routes and layers. Probes and metrics come from memory, and do not wait for
+/// other reads.
 pub fn router(state: AdminState) -> Router {
     let access = Access::new(state.loaded.clone(), Arc::clone(&state.metrics));
     let guard = move |Extension(peer): Extension<AdminPeer>, request: Request, next| {
