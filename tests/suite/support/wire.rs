@@ -146,6 +146,12 @@ impl Wire {
         }
     }
 
+    /// Reads up to so many bytes at a time.
+    pub fn reading(mut self, most: usize) -> Self {
+        self.buffer.reserve(most);
+        self
+    }
+
     pub async fn connect(address: std::net::SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

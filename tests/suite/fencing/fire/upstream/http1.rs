@@ -13,7 +13,9 @@ use crate::support::wire::{Framing, Head, Io, Wire};
 
 impl UpstreamShared {
     pub(super) async fn http1(self, stream: TcpStream) {
-        let mut wire = Wire::new(Io::Tcp(stream));
+        // What has come is read at once: a busy machine must not make an upstream of bytes that came
+        // long ago.
+        let mut wire = Wire::new(Io::Tcp(stream)).reading(64 << 10);
         while let Ok(true) = wire.fill().await {
             let handling = self.arrives();
             match handling.all(wire).await {
