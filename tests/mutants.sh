@@ -7,6 +7,8 @@
 #
 #   tests/mutants.sh              every mutant, and those of the model
 #   tests/mutants.sh NAME...      only these patches
+#   tests/mutants.sh --build DIR  builds them into an empty directory below target, and no more
+#   tests/mutants.sh --built DIR  every mutant, with what was built there
 #
 # All patches are applied to one copy of the tree, in the order of their names, and built once: each
 # breaks the program only where `crate::mutant` says its name, which is the folder's that the
@@ -26,10 +28,19 @@ set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
 mkdir -p target
-work=$top/$(mktemp -d target/mutants.XXXXXX)
+mode=
+case ${1-} in
+    --build | --built)
+        mode=$1
+        work=$top/$2
+        shift 2
+        ;;
+    *) work=$top/$(mktemp -d target/mutants.XXXXXX) ;;
+esac
 # pid:name of those that are being tested.
 testing=
-trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null || true; done; wait; rm -rf "$work"' EXIT
+[ "$mode" = --build ] ||
+    trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null || true; done; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -46,24 +57,26 @@ suite=$(sed -n 's/^ *Executable .*(\(.*suite-[0-9a-f]*\))$/\1/p' "$work/build.lo
 [ -n "$suite" ] || { echo "tests/mutants.sh: the suite's binary was not found"; cat "$work/build.log"; exit 1; }
 case $suite in /*) ;; *) suite=$top/$suite ;; esac
 
-echo "tests/mutants.sh: building the mutants"
-mkdir "$work/tree"
-cp -R Cargo.toml Cargo.lock build.rs src benches docs "$work/tree/"
-# With its times: younger than what was built of it, it would be built again, and all that rests on
-# it.
-cp -Rp vendor "$work/tree/"
-# An empty suite, built along: without it cargo would build the dependencies again, with fewer
-# features.
-mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
-# The other packages of the workspace, which cargo looks for.
-cp -R tests/model "$work/tree/tests/"
-cp -R conformance "$work/tree/"
-mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
-for patch in tests/mutants/*.patch; do
-    (cd "$work/tree" && patch -p1 -F0 -s --no-backup-if-mismatch <"$top/$patch") ||
-        { echo "$patch does not apply any more: make it anew"; exit 1; }
-done
-cat >>"$work/tree/src/lib.rs" <<'MUTANT'
+build() {
+    echo "tests/mutants.sh: building the mutants"
+    rm -rf "$work/tree" "$work/target"
+    mkdir "$work/tree"
+    cp -R Cargo.toml Cargo.lock build.rs src benches docs "$work/tree/"
+    # With its times: younger than what was built of it, it would be built again, and all that rests on
+    # it.
+    cp -Rp vendor "$work/tree/"
+    # An empty suite, built along: without it cargo would build the dependencies again, with fewer
+    # features.
+    mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
+    # The other packages of the workspace, which cargo looks for.
+    cp -R tests/model "$work/tree/tests/"
+    cp -R conformance "$work/tree/"
+    mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
+    for patch in tests/mutants/*.patch; do
+        (cd "$work/tree" && patch -p1 -F0 -s --no-backup-if-mismatch <"$top/$patch") ||
+            { echo "$patch does not apply any more: make it anew"; exit 1; }
+    done
+    cat >>"$work/tree/src/lib.rs" <<'MUTANT'
 
 /// Returns whether this is to be that mutant: the program is run from a folder of its name.
 pub(crate) fn mutant(name: &str) -> bool {
@@ -74,20 +87,25 @@ pub(crate) fn mutant(name: &str) -> bool {
     NAME.as_deref().is_some_and(|own| own == name)
 }
 MUTANT
-# The dependencies are those of the suite, already built: linked, not copied. The parts of the
-# program itself is not: cargo knows it by the same name in both trees, writes its accounts in
-# place, and would take a mutant for the program, or the program for a mutant.
-built=$(dirname "$(dirname "$suite")")
-mkdir -p "$work/target/debug"
-cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
-rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
-    "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
-if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
-    cargo test --locked --lib --test suite --no-run) >"$work/build.log" 2>&1; then
-    cat "$work/build.log"
-    exit 1
-fi
-inside=$(sed -n 's/^ *Executable unittests .*(\(.*\))$/\1/p' "$work/build.log")
+    # The dependencies are those of the suite, already built: linked, not copied. The parts of the
+    # program itself is not: cargo knows it by the same name in both trees, writes its accounts in
+    # place, and would take a mutant for the program, or the program for a mutant.
+    built=$(dirname "$(dirname "$suite")")
+    mkdir -p "$work/target/debug"
+    cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
+    rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
+        "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
+    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
+        cargo test --locked --lib --test suite --no-run) >"$work/build.log" 2>&1; then
+        cat "$work/build.log"
+        exit 1
+    fi
+    sed -n 's/^ *Executable unittests .*(\(.*\))$/\1/p' "$work/build.log" >"$work/inside.path"
+}
+
+[ "$mode" = --built ] && [ -s "$work/inside.path" ] || build
+[ "$mode" != --build ] || exit 0
+inside=$(cat "$work/inside.path")
 
 # The tests that are to catch mutants: those of the suite, and those inside.
 outside_for() { for name in "$@"; do sed -n 's/^# caught by: //p' "tests/mutants/$name.patch"; done; }

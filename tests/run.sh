@@ -19,6 +19,10 @@ set -eu
 umask 022
 cd "$(dirname "$0")/.."
 
+# Python compiles a module once, not in each of the tests' 170 processes, and not beside the sources.
+export PYTHONPYCACHEPREFIX="$PWD/target/tools/python-cache"
+unset PYTHONDONTWRITEBYTECODE
+
 # Most tests wait for something most of the time, and may do so side by side.
 threads=$(($(nproc) * 5 / 2))
 threads=$((threads < 16 ? threads : 16))
@@ -186,12 +190,6 @@ install_node_tools() {
     }
 }
 
-# mdBook: pinned, from crates.io, in a folder of its own.
-install_mdbook() {
-    [ -x target/tools/cargo/bin/mdbook ] || .ci/book >/dev/null 2>&1 ||
-        echo "tests/run.sh: .ci/book could not make the book; book:: fails, unless FENCEPOST_SKIP names mdbook" >&2
-}
-
 install() {
     install_packages
     echo "$WANTED" | while IFS=: read -r package probe untested; do
@@ -200,7 +198,6 @@ install() {
     done
     install_python_tools
     install_node_tools
-    install_mdbook
 }
 
 if [ $# -gt 0 ]; then
@@ -209,36 +206,45 @@ if [ $# -gt 0 ]; then
 else
     # To compile takes a C compiler, and none of the rest.
     there cc && there /usr/include/stdio.h || install_packages
-    image=
+    aside=
+    mutants=
     install &
     installing=$!
-    trap 'kill "$installing" 2>/dev/null || true; [ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
+    trap 'kill "$installing" 2>/dev/null || true; [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true; rm -rf "$mutants"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
     # Where nothing is compiled yet, what makes the next build shorter makes this one longer.
     [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
     cargo test --locked --no-run
     wait $installing
-    # The image takes minutes to compile and seconds to test: what the other tests leave of the
-    # machine compiles it. In a session of its own, so that all of it ends if this script does.
-    setsid nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
-    image=$!
+    # What takes minutes to compile and seconds to test is compiled of what the other tests leave of the
+    # machine: the image, mdBook, the model, the mutants. In a session of its own, so that all of it
+    # ends if this script does. The tests below report what it comes to.
+    mutants=$(mktemp -d target/mutants.XXXXXX)
+    # shellcheck disable=SC2016 # expanded by that shell
+    setsid nice -n 19 sh -c '
+        cargo test --locked --test suite -- image::it_has_one_program
+        cargo test --locked --no-run -p fencepost-model
+        cargo test --locked --no-run -p fencepost-fuzz
+        [ -n "$2" ] || tests/mutants.sh --build "$1"
+        .ci/book
+    ' sh "$mutants" "$(missing)" >/dev/null 2>&1 &
+    aside=$!
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -p fencepost -p fencepost-conformance -- \
-        --skip fire:: --skip image::
+        --skip fire:: --skip image:: --skip book::
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing, the same each time too; docs/internals/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
+    wait "$aside" || true
+    aside=
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2
     else
-        tests/mutants.sh
+        tests/mutants.sh --built "$mutants"
     fi
-    # That run only compiles it: its tests below report the result.
-    wait "$image" || true
-    image=
-    tests/again.sh --locked --test suite -- image::
+    tests/again.sh --locked --test suite -- image:: book::
     # The histories play several at a time by themselves, and count milliseconds: they have the
     # machine for themselves.
     tests/again.sh --locked --test suite -- fire::

@@ -144,7 +144,7 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
     std::fs::write(dir.path().join("hurried.py"), HURRIED).expect("the directory is writable");
     let celery = |module: &str, arguments: &[&str]| {
         let mut command = Command::new(&python);
-        command.args(["-B", "-m", "celery", "-A", module]);
+        command.args(["-m", "celery", "-A", module]);
         command.args(arguments).current_dir(&dir);
         command
             .env("FENCEPOST_URL", format!("http://{}", proxy.data()))
@@ -225,7 +225,7 @@ async fn a_late_attempt_of_an_activity_of_temporal_is_refused() {
     program_of("python.md", ["fenced.py", "send.py"], dir.path());
     recipe(PAGE, "activities.py", dir.path());
     let mut command = Command::new(&python);
-    command.args(["-B", "-c", ATTEMPTS]).current_dir(&dir);
+    command.args(["-c", ATTEMPTS]).current_dir(&dir);
     let ran = run(command.env("FENCEPOST_URL", format!("http://{}", proxy.data()))).await;
     assert!(ran.good, "{}", ran.said);
     let refused = "[\"PUT /transfers/r1/a1: stale-token: never\", true]]";

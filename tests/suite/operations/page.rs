@@ -103,8 +103,7 @@ async fn the_page_is_well_in_a_browser() {
         .arg(format!("http://{}", proxy.admin()))
         .arg(format!("http://{}", proxy.data()))
         .arg(folder)
-        .arg(proxy.token_file())
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+        .arg(proxy.token_file());
     let output = tokio::task::spawn_blocking(move || command.output()).await;
     let output = output.expect("no panic").expect("python runs");
     let said = String::from_utf8_lossy(&output.stdout);

@@ -40,9 +40,7 @@ pub fn python() -> Option<PathBuf> {
 pub fn program(python: impl AsRef<std::ffi::OsStr>, file: impl AsRef<Path>) -> Command {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut command = Command::new(python);
-    command
-        .arg(tests.join(file))
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg(tests.join(file));
     command
 }
 

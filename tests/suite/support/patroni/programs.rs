@@ -57,7 +57,7 @@ impl Python {
 
     pub fn command(&self) -> Command {
         let mut command = as_owner(Command::new(&self.program));
-        command.current_dir("/").env("PYTHONDONTWRITEBYTECODE", "1");
+        command.current_dir("/");
         if let Some(packages) = &self.packages {
             // Without packages of its own, which may be of other versions.
             command.arg("-S").env("PYTHONPATH", packages);
