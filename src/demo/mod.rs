@@ -1,7 +1,7 @@
 //! `fencepost demo`: the harm that a zombie does to an upstream that knows no tokens, and how
-//! fencepost prevents it. Only the stalls are staged. A legacy API, a lock service with leases, a
-//! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file run for real and talk
-//! HTTP over loopback. The result of each story is read from the API.
+//! fencepost prevents it. Only the stalls are staged. A legacy API, a check-then-forward proxy and a
+//! `fencepost serve` with a real `SQLite` file run for real and talk HTTP over loopback; the lock is
+//! a lease with a number. The result of each story is read from the API's own books.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

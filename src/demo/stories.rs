@@ -32,9 +32,8 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     world.begin(title);
     print("A and B have one job: take 30 from account 7, then write order 7.");
     let timeline = Timeline::start(proxy);
-    let lock = format!("{}/locks/order-7", world.servers.locks);
 
-    let a = Worker::acquire(Lane::A, &timeline, target, &lock).await?;
+    let a = Worker::acquire(Lane::A, &timeline, target, &world.servers).await;
     a.read_order("/orders/7").await?;
     timeline.note(Lane::A, PLAIN, "A stalls: a long GC pause, a frozen VM …");
     let (wake, woken) = oneshot::channel::<()>();
@@ -43,7 +42,7 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
         job(&a, "paid").await
     });
 
-    let b = Worker::acquire(Lane::B, &timeline, target, &lock).await?;
+    let b = Worker::acquire(Lane::B, &timeline, target, &world.servers).await;
     b.read_order("/orders/7").await?;
     let of_b = job(&b, "shipped").await?;
     let text = "A wakes up and still believes it holds the lock";
@@ -51,8 +50,8 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     wake.send(()).ok().context("A is gone")?;
     let of_a = zombie.await.context("A died")??;
 
-    let (charges, balance, account) = world.account("/accounts/7").await?;
-    let order_7 = world.get("/orders/7").await?;
+    let (charges, balance, account) = world.servers.account("/accounts/7");
+    let order_7 = world.servers.order("/orders/7");
     let [charge, write] = of_a.map(|answer| answer.status.as_u16());
     let (wanted, expected) = if fenced {
         let expected = "412 to both of A's writes, 1 charge, B's order untouched";
@@ -99,7 +98,7 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
         let worker = Worker::new(lane, &timeline, &target, token);
         tokio::spawn(async move { worker.put_order("/orders/8", status).await })
     };
-    let hold = world.servers.hold("PUT /orders/8");
+    let hold = world.servers.hold();
     let first = send(Lane::A, 41, "paid");
     hold.arrived.notified().await;
     let text = "41 has passed the check, and stalls on its way";
@@ -119,11 +118,8 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
     hold.released.notify_one();
     let answers = [first.await??, second.await??];
 
-    let order_8 = world.get("/orders/8").await?;
-    let journal = world.get("/journal").await?;
-    let events = journal.as_array().context("the journal is a list")?.iter();
-    let events = events.filter_map(|line| line.as_str()?.strip_prefix("PUT /orders/8 by "));
-    let events = events.collect::<Vec<_>>().join(", ");
+    let order_8 = world.servers.order("/orders/8");
+    let events = world.servers.journal();
     let (last, wanted, expected) = if fenced {
         let wanted = "A: arrived, A: took effect, B: arrived, B: took effect";
         let expected = "42 to reach the API only after 41 has landed, and to be the last";
@@ -183,7 +179,7 @@ pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
     let b = Worker::new(Lane::B, &timeline, url, 43);
     let after = b.put_order("/orders/9", "shipped").await?;
 
-    let order_9 = world.get("/orders/9").await?;
+    let order_9 = world.servers.order("/orders/9");
     let [refusal, success] = [&zombie, &after].map(|answer| answer.status.as_u16());
     let mark = zombie.body["mark"].as_str().unwrap_or("?");
     let good = (refusal, mark, success) == (412, "42", 200)
@@ -202,7 +198,7 @@ pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
         let worker = Worker::new(lane, &timeline, &world.fencepost.url, token);
         tokio::spawn(async move { worker.charge("/accounts/8/charge", PRICE).await })
     };
-    let hold = world.servers.hold("POST /accounts/8/charge");
+    let hold = world.servers.hold();
     let first = charge(Lane::A, 41);
     hold.arrived.notified().await;
     first.abort();
@@ -213,7 +209,7 @@ pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
     hold.released.notify_one();
     let answer = second.await??;
 
-    let (charges, balance, account) = world.account("/accounts/8").await?;
+    let (charges, balance, account) = world.servers.account("/accounts/8");
     let good = answer.status == StatusCode::CREATED
         && answer.body["balance"] == balance
         && (charges, balance) == (1, OPENING_BALANCE - PRICE);

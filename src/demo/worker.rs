@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::screen::{GOOD, Lane, PLAIN, Timeline};
-use super::servers::client;
+use super::servers::{LEASE, Servers, client};
 
-/// The milliseconds for which a worker asks for a lock: few, so that it can be watched.
-const LEASE: u32 = 1200;
 /// How often a worker that waits for a lock asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(40);
 
@@ -32,7 +30,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker with a token from an earlier grant.
+    /// A worker with the token of a grant.
     pub(super) fn new(lane: Lane, timeline: &Timeline, target: &str, token: u64) -> Self {
         Self {
             lane,
@@ -43,39 +41,28 @@ impl Worker {
         }
     }
 
-    /// Acquires a lock (a URL), waiting for as long as another worker holds it.
+    /// Acquires the lock, waiting for as long as another worker holds it.
     pub(super) async fn acquire(
         lane: Lane,
         timeline: &Timeline,
         target: &str,
-        lock: &str,
-    ) -> anyhow::Result<Self> {
-        let mut worker = Self::new(lane, timeline, target, 0);
-        let text = format!("acquire, for {:.1} s", f64::from(LEASE) / 1000.0);
+        servers: &Servers,
+    ) -> Self {
+        let text = format!("acquire, for {:.1} s", LEASE.as_secs_f64());
         timeline.arrow(lane, Lane::Lock, PLAIN, &text);
         let answered = |text: String| timeline.arrow(Lane::Lock, lane, PLAIN, &text);
-        let ask = json!({ "owner": format!("{lane:?}"), "ttl_ms": LEASE });
+        let name = format!("{lane:?}");
         let mut waited = false;
         loop {
-            let answer = worker.http.post(lock).json(&ask).send().await?;
-            let status = answer.status();
-            let body: Value = answer.json().await?;
-            match status {
-                StatusCode::CREATED => {
-                    let token = body["token"].as_str().context("a grant has a token")?;
+            match servers.acquire(&name) {
+                Ok(token) => {
                     answered(format!("granted: token {token}"));
-                    worker.token = token.parse()?;
-                    return Ok(worker);
+                    return Self::new(lane, timeline, target, token);
                 }
-                StatusCode::CONFLICT => {
-                    if !waited {
-                        let holder = body["held_by"].as_str().unwrap_or("somebody");
-                        answered(format!("{holder} holds it: {lane:?} asks again"));
-                    }
-                    waited = true;
-                }
-                other => bail!("the lock service answered {other}: {body}"),
+                Err(holder) if !waited => answered(format!("{holder} holds it: {name} asks again")),
+                Err(_) => {}
             }
+            waited = true;
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
