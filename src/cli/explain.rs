@@ -6,17 +6,18 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Uri, Version};
-use serde::Serialize;
 
+use super::loaded;
 use super::overrides::ConfigArgs;
 use super::usage::{field, path_and_query};
-use super::{loaded, shown};
 use crate::config::{Mode, Settings};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::Metrics;
+use crate::printable;
 use crate::proxy::headers::{self, TOKEN};
 use crate::proxy::{Class, Client, Fenced, Refusal, RoutingTable, Subject, classify};
+use crate::routing::ResourceKey;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -32,9 +33,6 @@ pub(super) struct ExplainArgs {
     /// The body, for keys that are taken from it (`{json.…}`).
     #[arg(short = 'd', long, value_name = "TEXT")]
     data: Option<String>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     configuration: ConfigArgs,
 }
@@ -57,31 +55,14 @@ pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
     let head = RequestHead::new(args.method, target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
     let explained = explain(Arc::new(settings), head, body);
-    Ok((true, shown(args.json, &explained, text)?))
+    Ok((true, printable::lines(&explained)))
 }
 
-/// The verdict on a request, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Explanation {
-    method: String,
-    target: String,
-    /// The treatment of a request, before its token is compared with the mark: `fenced`, its token
-    /// is checked; `observed`, it goes upstream in any case; `passed` without a check; `refused`;
-    /// `claim`, it goes nowhere.
-    verdict: &'static str,
-    /// The path of its route. null: no route matches.
-    route: Option<String>,
-    mode: Option<Mode>,
-    /// The resource key that its token is checked for.
-    resource: Option<String>,
-    /// The status of the refusal, and its outcome as in metrics and logs.
-    status: Option<u16>,
-    outcome: Option<&'static str>,
-    reason: String,
-}
-
-/// Explains a request. `body`: its whole body, if a key is taken from it.
-fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) -> Explanation {
+/// The route of a request, the resource key that its token is checked for, and its treatment before
+/// the token is compared with the mark: `fenced`, its token is checked; `observed`, it goes upstream
+/// in any case; `passed` without a check; `refused`, with the status and the outcome as in metrics
+/// and logs; `claim`, it goes nowhere. `body`: its whole body, if a key is taken from it.
+fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) -> String {
     if settings.asks_clients() {
         headers::strip_identity(&mut head.fields);
     }
@@ -97,56 +78,52 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
         }
         Ok(Class::Unlisted) => ("observed", Err(Refusal::NoRoute)),
         Err(refusal) => ("refused", Err(refusal)),
-        Ok(Class::Pass { .. }) => ("passed", Ok(None)),
+        Ok(Class::Pass { .. }) => ("passed without a check", Ok(None)),
         Ok(Class::Claim) => ("claim", Ok(None)),
     };
-    let mut explained = Explanation {
-        method: head.method.to_string(),
-        target: head.target.as_str().to_owned(),
-        verdict,
-        route: route.map(|route| route.path.to_string()),
-        mode: route.map(|route| route.mode),
-        resource: None,
-        status: None,
-        outcome: None,
-        reason: String::new(),
-    };
-    explained.reason = match judged {
+    let mut resource = None;
+    let result = match judged {
         Ok(Some((key, token))) => {
-            explained.resource = Some(key.to_string());
-            format!("Token {token} is compared with the mark of {key}.")
+            let result = format!("{verdict}: Token {token} is compared with the mark of {key}.");
+            resource = Some(key);
+            result
         }
-        Ok(None) => match (verdict, explained.mode) {
-            ("claim", _) => {
-                "It is a claim: it raises the mark, waits for older requests, and goes nowhere."
-            }
-            (_, None) => "No route matches, and such paths pass: they are not fenced.",
-            (_, Some(Mode::Bypass)) => "Its route is in mode bypass: nothing is checked.",
-            _ => "It is a read without a token, and those are not fenced (safe_methods).",
+        Ok(None) => {
+            let reason = match (verdict, route.map(|route| route.mode)) {
+                ("claim", _) => {
+                    "It is a claim: it raises the mark, waits for older requests, and goes nowhere."
+                }
+                (_, None) => "No route matches, and such paths pass: they are not fenced.",
+                (_, Some(Mode::Bypass)) => "Its route is in mode bypass: nothing is checked.",
+                _ => "It is a read without a token, and those are not fenced (safe_methods).",
+            };
+            format!("{verdict}: {reason}")
         }
-        .to_owned(),
         Err(refusal) => {
-            explained.status = Some(refusal.status(table.style(false)).as_u16());
-            explained.outcome = Some(refusal.outcome().as_str());
             if matches!(refusal, Refusal::TokenRequired) && !head.fields.contains(TOKEN) {
                 // With a token it has a key, which is what the caller wants to know.
                 head.fields.insert(TOKEN, "1");
                 let class = classify(&table, &head, &client).1;
                 if let Ok(Class::Fenced(fenced) | Class::Observed(_, Ok(fenced))) = class {
                     let subject = subject(&fenced, &head, body).ok().flatten();
-                    explained.resource = subject.map(|(key, _)| key.to_string());
+                    resource = subject.map(|(key, _)| key);
                 }
             }
-            let why = refusal.detail(None, true).to_string();
+            let status = refusal.status(table.style(false)).as_u16();
+            let (outcome, why) = (refusal.outcome().as_str(), refusal.detail(None, true));
             if verdict == "observed" {
-                format!("Observed only; enforced, it would be refused: {why}")
+                let only = "Observed only; enforced, it would be refused";
+                format!("observed, {status} {outcome}: {only}: {why}")
             } else {
-                explained.verdict = "refused";
-                why
+                format!("refused, {status} {outcome}: {why}")
             }
         }
     };
-    explained
+    let route = route.map(|route| format!("{} ({})", route.path, route.mode.as_str()));
+    let route = route.as_deref().unwrap_or("none");
+    let key = resource.as_ref().map_or("-", ResourceKey::as_str);
+    let (method, target) = (&head.method, head.target.as_str());
+    format!("{method} {target}\n  route   {route}\n  key     {key}\n  result  {result}\n")
 }
 
 /// The key of a request that carries a token, and the token.
@@ -156,19 +133,4 @@ fn subject(
     body: Option<&[u8]>,
 ) -> Result<Option<Subject>, Refusal> {
     Ok(Some((fenced.key(head, body)?, fenced.token)))
-}
-
-fn text(explained: &Explanation) -> String {
-    let (method, target, reason) = (&explained.method, &explained.target, &explained.reason);
-    let route = match (&explained.route, explained.mode) {
-        (Some(route), Some(mode)) => format!("{route} ({})", mode.as_str()),
-        _ => "none".to_owned(),
-    };
-    let key = explained.resource.as_deref().unwrap_or("-");
-    let result = match (explained.verdict, explained.status, explained.outcome) {
-        ("passed", ..) => "passed without a check".to_owned(),
-        (verdict, Some(status), Some(outcome)) => format!("{verdict}, {status} {outcome}"),
-        (verdict, ..) => verdict.to_owned(),
-    };
-    format!("{method} {target}\n  route   {route}\n  key     {key}\n  result  {result}: {reason}\n")
 }
