@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::Args;
+use http::uri::Authority;
 use http::{HeaderValue, Request};
 use rustix::process::Signal;
 use tokio::signal::unix::SignalKind;
@@ -55,6 +56,7 @@ const STALE: End = End("stale", 75);
 const NOT_CLAIMED: End = End("not-claimed", 69);
 
 /// The arguments of [`run`].
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
 pub struct AttachOptions {
     #[command(flatten)]
@@ -75,15 +77,23 @@ pub struct AttachOptions {
     /// follows.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
+    /// Set `http_proxy` for COMMAND too, for programs whose URL cannot be changed: requests for
+    /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Entries of
+    /// an inherited NO_PROXY that cover HOST are left out. Without a value, the host is that of
+    /// --to. May be given several times.
+    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = host)]
+    http_proxy: Option<Vec<String>>,
     /// The command, with its arguments. Without one, the port serves until a signal.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-    /// What is claimed before the command starts.
-    #[arg(skip)]
-    pub claims: Vec<Request<()>>,
-    /// The authorities whose requests come here by `http_proxy`; `None`: it is not set.
-    #[arg(skip)]
-    pub http_proxy: Option<Vec<String>>,
+}
+
+/// An authority, or the empty text for that of `--to`.
+fn host(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.parse::<Authority>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err("write HOST or HOST:PORT".into())
 }
 
 /// A time, in seconds since 1970.
@@ -100,15 +110,20 @@ struct End(&'static str, u8);
 /// One run. The command begins after the claims.
 struct Run {
     options: AttachOptions,
+    claims: Vec<Request<()>>,
     forwarder: Arc<Forwarder>,
     /// Where it listens: `127.0.0.1:40123`, or `unix:` and a path.
     address: String,
     signals: Signals<Signal>,
 }
 
-/// Runs the command with the token, and returns the exit code. `settings`: where to listen, and the
-/// fencepost.
-pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
+/// Runs the command with the token, and returns the exit code. `claims`: what is claimed before the
+/// command starts. `settings`: where to listen, and the fencepost.
+pub async fn run(
+    mut options: AttachOptions,
+    claims: Vec<Request<()>>,
+    settings: Settings,
+) -> anyhow::Result<u8> {
     // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
     let signals =
         Signals::catch(PASSED.map(|passed| (SignalKind::from_raw(passed.as_raw()), passed)))?;
@@ -118,6 +133,12 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     let token = options.token.read().await?;
     let acquired = acquisition(options.acquire_started, started);
     let (listener, address) = port::bind(&settings).await?;
+    let (client, base) = forward::client(&settings.upstream)?;
+    let own = base.split_once("://").map_or("", |(_, host)| host);
+    let named = options.http_proxy.iter_mut().flatten();
+    named
+        .filter(|host| host.is_empty())
+        .for_each(|host| own.clone_into(host));
     let mut hosts = options.http_proxy.clone().unwrap_or_default();
     if !address.starts_with("unix:") {
         hosts.push(address.clone());
@@ -126,7 +147,6 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         options.http_proxy.is_none() || hosts.contains(&address),
         "--http-proxy needs a port: give --listen an address, not a Unix socket"
     );
-    let (client, base) = forward::client(&settings.upstream)?;
     let forwarder = Arc::new(Forwarder {
         hold: watch::Sender::new(Hold::of(token)),
         counts: Mutex::default(),
@@ -142,6 +162,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     let port = tokio::spawn(port::serve(listener, Arc::clone(&forwarder), stop.clone()));
     let mut run = Run {
         options,
+        claims,
         forwarder,
         address,
         signals,
@@ -197,7 +218,7 @@ impl Run {
 
     /// Claims, one after the other. An error is the end of the run.
     async fn claim_all(&mut self) -> Result<(), End> {
-        for claim in &self.options.claims {
+        for claim in &self.claims {
             let claimed = tokio::select! {
                 biased;
                 claimed = self.forwarder.claim(claim) => claimed,

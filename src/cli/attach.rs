@@ -4,10 +4,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use http::header::AUTHORIZATION;
-use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Uri};
 
 use super::admin::read_token;
@@ -56,12 +55,6 @@ pub(super) struct AttachArgs {
     /// The file with the bearer token for claims (`claim.token_file` of its configuration).
     #[arg(long, value_name = "FILE")]
     claim_token_file: Option<PathBuf>,
-    /// Set `http_proxy` for COMMAND too, for programs whose URL cannot be changed: requests for
-    /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Entries of
-    /// an inherited NO_PROXY that cover HOST are left out. Without a value, the host is that of
-    /// --to. May be given several times.
-    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    http_proxy: Option<Vec<String>>,
     /// Where to listen: a loopback address, which every user of the machine reaches, or unix:/path
     /// with mode 0600. Without COMMAND the default is 127.0.0.1:7079, and with it a free port.
     #[arg(long, value_name = "ADDR")]
@@ -141,29 +134,6 @@ impl AttachArgs {
         });
         claims.collect()
     }
-
-    /// The authorities that `http_proxy` leads here.
-    fn proxied(&self) -> anyhow::Result<Option<Vec<String>>> {
-        let Some(hosts) = &self.http_proxy else {
-            return Ok(None);
-        };
-        let hosts = hosts.iter().map(|host| {
-            if !host.is_empty() {
-                let authority: Authority = host
-                    .parse()
-                    .with_context(|| format!("--http-proxy={host}: write HOST or HOST:PORT"))?;
-                return Ok(authority.as_str().to_owned());
-            }
-            match self.to.split_once("://") {
-                Some((_, authority)) => Ok(authority.trim_end_matches('/').to_owned()),
-                None => bail!(
-                    "--http-proxy: {} has no host; name it: --http-proxy=HOST:PORT",
-                    self.to
-                ),
-            }
-        });
-        hosts.collect::<anyhow::Result<Vec<String>>>().map(Some)
-    }
 }
 
 /// Runs the command, and returns its exit code.
@@ -175,11 +145,9 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let (claims, http_proxy) = (args.claims()?, args.proxied()?);
-    let mut options = args.options;
-    (options.claims, options.http_proxy) = (claims, http_proxy);
+    let claims = args.claims()?;
     let _log = LogOutput::start(&settings.log, None)?;
-    let code = attach::run(options, settings).await?;
+    let code = attach::run(args.options, claims, settings).await?;
     Ok(ExitCode::from(code))
 }
 
