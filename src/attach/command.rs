@@ -132,15 +132,10 @@ fn descendants(of: &str) -> Vec<Pid> {
     found
 }
 
-/// The exit code of this process for the command's.
+/// The exit code of this process for the command's. That of a command which a signal has ended is as
+/// shells have it.
 pub(super) fn code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .map(|code| u8::try_from(code).unwrap_or(u8::MAX));
-    code.unwrap_or_else(|| code_of(status.signal().unwrap_or_default()))
-}
-
-/// The exit code of a process that a signal has ended, as shells have it.
-pub(super) fn code_of(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+    let code = status.code();
+    let code = code.unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http::header::{
     CONTENT_LENGTH, CONTENT_LOCATION, EXPECT, Entry, HOST, HeaderName, LOCATION, RETRY_AFTER,
@@ -33,7 +33,7 @@ use crate::config::{UpstreamSettings, UpstreamUrl};
 use crate::http1::Fields;
 use crate::locked::locked;
 use crate::metrics::Outcome;
-use crate::proxy::headers::{OPERATION, OUTCOME, RETRY, TARGET, TOKEN, strip_hop_by_hop};
+use crate::proxy::headers::{OPERATION, OUTCOME, RETRY, TOKEN, strip_hop_by_hop};
 use crate::proxy::{AnswerStyle, Refusal, Retry};
 
 /// The longest body that is kept, so that its request can be sent again.
@@ -94,11 +94,9 @@ struct Asked {
 /// The numbers of one run.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Claims that were granted.
-    pub claims: u64,
     /// Times that SIGHUP had the token read again.
     pub renewals: u64,
-    /// Requests of the client, claims included, each once.
+    /// Requests of the client, each once.
     pub requests: u64,
     /// Attempts after the first one of a request.
     pub retries: u64,
@@ -154,58 +152,19 @@ impl Forwarder {
         self.hold.borrow().refusal.is_some()
     }
 
-    /// Handles a request of the command.
+    /// Answers a request of the command, with the fencepost's answer or with a refusal.
     pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        let asked = self.asked(format!("{} {}", head.method, head.uri.path()));
-        let body = match clients::check(&self.hosts, &head, &asked.token) {
-            Ok(()) => read(body).await,
-            Err(refusal) => Err(refusal),
-        };
-        self.forward(head, body, &asked).await
-    }
-
-    /// Sends a claim with the token. When it is granted, the older holder's work there has ended.
-    pub(super) async fn claim(&self, claim: &Request<()>) -> anyhow::Result<()> {
-        let (head, ()) = claim.clone().into_parts();
-        let target = head.headers[TARGET].to_str().unwrap_or_default();
-        let asked = self.asked(format!("the claim of {target}"));
-        let answer = self.forward(head, Ok(Body::default()), &asked).await;
-        let (what, status) = (&asked.what, answer.status());
-        let outcome = outcome(&answer).map(str::to_owned).with_context(|| {
-            format!(
-                "{what}: {status} came back, and not from a fencepost: --to must lead to one that \
-                 takes claims"
-            )
-        })?;
-        let problem = reqwest::Response::from(answer).json::<Value>().await;
-        let problem = problem.unwrap_or_default();
-        let detail = problem["detail"].as_str().unwrap_or("no detail");
-        ensure!(
-            outcome == "claimed",
-            "{what} was not granted: {outcome} ({status}): {detail}"
-        );
-        locked(&self.counts).claims += 1;
-        Ok(())
-    }
-
-    fn asked(&self, what: String) -> Asked {
-        let token = self.hold.borrow().token.clone();
-        Asked { what, token }
-    }
-
-    /// Answers a request, with the fencepost's answer or with a refusal.
-    async fn forward(
-        &self,
-        head: Parts,
-        body: Result<Body, Refusal>,
-        asked: &Asked,
-    ) -> Response<Body> {
         locked(&self.counts).requests += 1;
+        let (head, body) = request.into_parts();
+        let asked = Asked {
+            what: format!("{} {}", head.method, head.uri.path()),
+            token: self.hold.borrow().token.clone(),
+        };
         let origin = origin(&head);
         let answered = async {
-            let request = self.request(head, body?, &origin)?;
-            self.stamped(request, asked).await
+            clients::check(&self.hosts, &head, &asked.token)?;
+            let request = self.request(head, read(body).await?, &origin)?;
+            self.stamped(request, &asked).await
         };
         let refusal = match answered.await {
             Ok(mut answer) => {
@@ -217,7 +176,7 @@ impl Forwarder {
             Err(refusal) => refusal,
         };
         let why = refusal.detail(None, true).to_string();
-        self.refused(asked, refusal.outcome().as_str(), Some(&why));
+        self.refused(&asked, refusal.outcome().as_str(), Some(&why));
         let answer = whole(Response::from(refusal.respond(STYLE, None)));
         answer.await.map(Body::from)
     }

@@ -2,12 +2,10 @@
 //! token of the next holder, and a zombie would pass with it.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use http::HeaderValue;
-use tokio::process::Command;
 
 use crate::routing::TokenFormat;
 
@@ -25,9 +23,6 @@ pub struct TokenSource {
     /// pick up the next holder's token.
     #[arg(long, value_name = "FILE", help_heading = "Token (one of)")]
     token_file: Option<PathBuf>,
-    /// Shell command that prints the token; run once.
-    #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
-    token_cmd: Option<String>,
 }
 
 impl TokenSource {
@@ -45,8 +40,6 @@ impl TokenSource {
             let text = tokio::fs::read_to_string(path).await;
             let source = format!("--token-file {}", path.display());
             (text.map_err(anyhow::Error::from), source)
-        } else if let Some(command) = &self.token_cmd {
-            (output(command).await, format!("--token-cmd '{command}'"))
         } else {
             let text = self
                 .token
@@ -56,16 +49,6 @@ impl TokenSource {
         };
         text.and_then(|text| value(&text)).context(source)
     }
-}
-
-async fn output(command: &str) -> anyhow::Result<String> {
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command);
-    shell.stdin(Stdio::null()).stderr(Stdio::inherit());
-    shell.kill_on_drop(true);
-    let output = shell.output().await?;
-    ensure!(output.status.success(), "it ended with {}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A token as a field's value. Only the fencepost knows which format its route expects.
@@ -110,19 +93,5 @@ mod tests {
             let error = read(text).await.expect_err("it is none");
             assert!(error.contains(why), "{text:?}: {error}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_command_that_fails_gives_no_token() {
-        let read = |command: &str| {
-            let source = TokenSource {
-                token_cmd: Some(command.into()),
-                ..TokenSource::default()
-            };
-            async move { source.read().await.map_err(|error| format!("{error:#}")) }
-        };
-        assert_eq!(read("echo 41").await.expect("a token"), "41");
-        let error = read("echo 41; exit 3").await.expect_err("it failed");
-        assert!(error.contains("exit status: 3"), "{error}");
     }
 }

@@ -6,7 +6,6 @@
 //! that name.
 
 mod admin;
-mod attach;
 mod check;
 mod drain;
 mod explain;
@@ -33,7 +32,7 @@ use crate::build_info::VERSION_AND_COMMIT;
 use crate::config::{self, Loader, Problems, Settings, Warning};
 use crate::progress::Progress;
 use crate::store::InstanceId;
-use crate::{app, demo, init, printable};
+use crate::{app, attach, demo, init, printable};
 
 const EXIT_CODES: &str = "Exit codes:
   0  success

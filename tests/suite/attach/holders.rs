@@ -106,20 +106,11 @@ async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
     .await;
     old.stop().await;
     // The lock is free once its time is over: B takes it and writes.
-    let curl = [
-        "--token-cmd",
-        &take,
-        "--",
-        "curl",
-        "-sSf",
-        "-X",
-        "PUT",
-        "-d",
-        "B",
-    ];
+    let curl = ["curl", "-sSf", "-X", "PUT", "-d", "B"];
     let order = "http://orders.example/orders/7";
-    let arguments = [&["--http-proxy=orders.example"], &curl[..], &[order]].concat();
-    let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+    let proxied = "--http-proxy=orders.example";
+    let mut command = drawn(&url(&proxy), &take, &[proxied, "--"]);
+    let ran = run(command.args(curl).arg(order)).await;
     assert_eq!(ran.code, Some(0), "{}", ran.said);
     std::fs::write(dir.path().join("go"), "").expect("it is writable");
     old.signal(Signal::CONT);
@@ -133,11 +124,22 @@ async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
     assert_eq!(upstream.last().text(), "B");
 }
 
+/// `fencepost attach …` with the number that a shell draws before it.
+fn drawn(to: &str, draw: &str, arguments: &[&str]) -> Command {
+    let attach = attach(to, &[&["--token-env", "FENCE"], arguments].concat());
+    let script = format!("FENCE=$({draw}) && export FENCE && exec \"$@\"");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script, "sh"])
+        .arg(attach.get_program());
+    command.args(attach.get_args()).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
 fn zombie(proxy: &Proxy, (take, python, dir): (&str, &Path, &Path)) -> Group {
-    let mut command = attach(
-        &url(proxy),
-        &["--token-cmd", take, "--http-proxy=orders.example", "--"],
-    );
+    let proxied = "--http-proxy=orders.example";
+    let mut command = drawn(&url(proxy), take, &[proxied, "--"]);
     command.arg(python).args(["-c", PROGRAM]);
     command
         .env("WROTE", dir.join("wrote"))
@@ -195,8 +197,8 @@ async fn a_sequence_of_postgres_numbers_the_holders() {
         "curl -sSf -X PUT -d x $FENCEPOST_URL/orders/7",
     ];
     for number in 1..=2 {
-        let arguments = [&["--token-cmd", &draw], &write[..]].concat();
-        let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+        let mut command = drawn(&url(&proxy), &draw, &[]);
+        let ran = run(command.args(write)).await;
         assert_eq!(ran.code, Some(0), "{}", ran.said);
         assert_eq!(upstream.last().token(), Some(number));
     }

@@ -1,5 +1,7 @@
 //! What a command gets, and how its run ends.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -48,10 +50,21 @@ fn number(said: &str, name: &str) -> Option<f64> {
 async fn the_end_tells_how_long_the_lock_took_and_was_held() {
     let (_upstream, proxy) = fenced().await;
     let since_1970 = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
-    let from_cmd = ["--token-cmd", "sleep 0.2; echo 41"];
+    // A pipe, which has the token once the lock is there.
+    let dir = TempDir::new().expect("a directory");
+    let pipe = dir.path().join("token");
+    let pipe = pipe.to_str().expect("a name");
+    let made = Command::new("mkfifo").arg(pipe).status();
+    assert!(made.expect("it runs").success());
+    let late = format!("{{ sleep 0.2; echo 41; }} >{pipe}");
+    let mut lock = Command::new("sh")
+        .args(["-c", &late])
+        .spawn()
+        .expect("it runs");
+    let from_pipe = ["--token-file", pipe];
     let seconds = format!("{:.3}", since_1970.as_secs_f64() - 100.0);
     let from_seconds = ["--token", "41", "--acquire-started", &seconds];
-    for (arguments, least) in [(&from_cmd[..], 0.2), (&from_seconds, 100.0)] {
+    for (arguments, least) in [(&from_pipe[..], 0.2), (&from_seconds, 100.0)] {
         let ran = run_script(&proxy, arguments, "sleep 0.1").await;
         assert_eq!(ran.code, Some(0), "{}", ran.said);
         let took = number(&ran.said, "acquire_seconds").expect("a number");
@@ -63,6 +76,7 @@ async fn the_end_tells_how_long_the_lock_took_and_was_held() {
         );
         assert_eq!(number(&ran.said, "renewals"), Some(0.0), "{}", ran.said);
     }
+    assert!(lock.wait().expect("it has ended").success());
     // A clock that was set back costs the number, not the run.
     let ahead = ["--token", "41", "--acquire-started", "99999999999"];
     let ran = run_script(&proxy, &ahead, "true").await;
@@ -152,19 +166,16 @@ async fn signals_reach_the_command() {
     }
 }
 
+/// A claim, as docs/attach.md has it.
+const CLAIM: &str = "curl -fsS -X POST -H 'X-Fencing-Target: PUT /orders/7' \
+     $FENCEPOST_URL/.well-known/fencing/claim";
+
 #[tokio::test]
-async fn a_claim_comes_before_the_command() {
+async fn a_claim_comes_before_the_rest_of_the_command() {
     let (upstream, proxy) = fenced().await;
     let (older, gate) = proxy.held(&upstream, put("/orders/7").token(40)).await;
-    let arguments = [
-        "--token",
-        "41",
-        "--claim",
-        "PUT /orders/7",
-        "--",
-        "echo",
-        "begun",
-    ];
+    let script = format!("{CLAIM} && echo begun");
+    let arguments = ["--token", "41", "--", "sh", "-c", &script];
     let mut process = Process::start(&mut attach(&url(&proxy), &arguments));
     // It waits longer than the barrier does, by asking again.
     let labels = [("outcome", "older-in-flight")];
@@ -178,7 +189,7 @@ async fn a_claim_comes_before_the_command() {
     assert_eq!(process.exit().await.code(), Some(0));
     let said = process.output();
     assert!(
-        said.contains("begun") && said.contains("claims=1"),
+        said.contains("begun") && said.contains("requests=1"),
         "{said}"
     );
     assert_eq!(proxy.token("order:7").await, Some(41));
@@ -188,32 +199,31 @@ async fn a_claim_comes_before_the_command() {
 async fn without_its_claim_the_command_does_not_begin() {
     let (_upstream, proxy) = fenced().await;
     proxy.forward(put("/orders/7").token(42)).await;
-    let claim = async |to: &str, more: &[&str]| {
-        let last: &[&str] = &["--claim", "PUT /orders/7", "--", "echo", "begun"];
-        let ran = run(&mut attach(to, &[&["--token", "41"], more, last].concat())).await;
-        assert!(
-            !ran.said.lines().any(|line| line == "begun"),
-            "{}",
-            ran.said
-        );
-        ran
+    let script = format!("{CLAIM} && echo begun");
+    let claim = async |to: &str, code: i32, says: &str| {
+        let arguments = [
+            "--token",
+            "41",
+            "--retry-for",
+            "100ms",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        let ran = run(&mut attach(to, &arguments)).await;
+        assert_eq!(ran.code, Some(code), "{}", ran.said);
+        assert!(ran.said.contains(says), "{}", ran.said);
+        let begun = ran.said.lines().any(|line| line == "begun");
+        assert!(!begun, "{}", ran.said);
     };
-    let ran = claim(&url(&proxy), &[]).await;
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
-    assert!(
-        ran.said.contains("the claim of PUT /orders/7 was refused"),
-        "{}",
-        ran.said
-    );
-
+    let stale = "POST /.well-known/fencing/claim was refused";
+    claim(&url(&proxy), 75, stale).await;
     // Nobody is there, or something that is no fencepost.
-    let ran = claim("http://127.0.0.1:1", &["--retry-for", "100ms"]).await;
-    assert_eq!(ran.code, Some(69), "{}", ran.said);
-    assert!(ran.said.contains("upstream-unreachable"), "{}", ran.said);
+    claim("http://127.0.0.1:1", 22, "upstream-unreachable").await;
     let plain = Upstream::start().await;
-    let ran = claim(plain.url(), &[]).await;
-    assert_eq!(ran.code, Some(69), "{}", ran.said);
-    assert!(ran.said.contains("not from a fencepost"), "{}", ran.said);
+    plain.next([Step::answer("404 Not Found", "", "")]);
+    claim(plain.url(), 22, "did not come through a fencepost").await;
 }
 
 #[tokio::test]
@@ -224,17 +234,15 @@ async fn claims_that_need_a_bearer_token_get_it() {
     std::fs::write(&file, "sixteen-or-more-characters\n").expect("it is writable");
     let claim = format!("claim: {{ token_file: '{}' }}", file.display());
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&claim)).await;
-    let file = file.to_str().expect("a name");
-    let claims = ["--token", "41", "--claim", "PUT /orders/7"];
-    let ran = run_script(&proxy, &claims, "echo begun").await;
-    assert_eq!(ran.code, Some(69), "{}", ran.said);
-    let with = [&claims[..], &["--claim-token-file", file]].concat();
-    let ran = run_script(&proxy, &with, "echo begun").await;
+    let ran = run_script(&proxy, &["--token", "41"], CLAIM).await;
+    assert_eq!(ran.code, Some(22), "{}", ran.said);
+    let with = format!("{CLAIM} -H 'Authorization: Bearer sixteen-or-more-characters'");
+    let ran = run_script(&proxy, &["--token", "41"], &with).await;
     assert_eq!(ran.code, Some(0), "{}", ran.said);
 }
 
 #[tokio::test]
-async fn the_token_comes_from_one_of_four_places() {
+async fn the_token_comes_from_one_of_three_places() {
     let (_upstream, proxy) = fenced().await;
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("token");
@@ -244,7 +252,6 @@ async fn the_token_comes_from_one_of_four_places() {
         (41, ["--token", "41"]),
         (42, ["--token-env", "LOCK_REV"]),
         (43, ["--token-file", file]),
-        (44, ["--token-cmd", "echo 44"]),
     ] {
         let arguments = [&source[..], &["--", "sh", "-c", WRITE]].concat();
         let ran = run(attach(&url(&proxy), &arguments).env("LOCK_REV", "42")).await;
@@ -256,7 +263,6 @@ async fn the_token_comes_from_one_of_four_places() {
             &["--token-env", "NO_SUCH_REV"][..],
             "no environment variable NO_SUCH_REV",
         ),
-        (&["--token-cmd", "exit 3"], "exit status: 3"),
         (&["--token-file", "/nowhere/token"], "/nowhere/token"),
         (&["--token", "4 2"], "spaces"),
         (&["--token", "1", "--listen", "0.0.0.0:0"], "loopback"),
@@ -278,7 +284,7 @@ async fn the_token_comes_from_one_of_four_places() {
     .await;
     assert_eq!(ran.code, Some(1), "{}", ran.said);
     assert!(ran.said.contains("HTTP/1.1"), "{}", ran.said);
-    for wrong in [&[][..], &["--token", "1", "--token-cmd", "echo 1"]] {
+    for wrong in [&[][..], &["--token", "1", "--token-env", "LOCK_REV"]] {
         assert_eq!(run_script(&proxy, wrong, "true").await.code, Some(2));
     }
 }
