@@ -1,7 +1,6 @@
 //! `fencepost probe`: the fence drill. It shows from outside that a current token passes, that a
 //! stale one is refused, and that nobody reaches the upstream without the proxy.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,12 +8,11 @@ use anyhow::Context as _;
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use reqwest::{Client, ClientBuilder, Response, Url};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::admin::{http_client, roots};
-use super::shown;
 use super::usage::{field, path_and_query};
+use crate::printable;
 use crate::proxy::headers::{OUTCOME, TOKEN};
 
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
@@ -66,9 +64,6 @@ pub(super) struct ProbeArgs {
         value_parser = clap::value_parser!(u64).range(1..=600)
     )]
     timeout: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// The URL of a server, without a path.
@@ -88,33 +83,20 @@ fn base(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The result of a drill.
-#[derive(Debug, Serialize)]
-struct DrillReport {
+/// The lines of a drill's checks, and whether all have passed.
+struct Report {
     passed: bool,
-    url: String,
-    method: String,
-    path: String,
-    steps: Vec<DrillStep>,
+    text: String,
 }
 
-/// One check of the drill.
-#[derive(Debug, Serialize)]
-struct DrillStep {
-    check: &'static str,
-    passed: bool,
-    expected: String,
-    got: String,
-}
-
-fn step(check: &'static str, expected: &str, got: Result<String, String>) -> DrillStep {
-    let passed = got.is_ok();
-    let (Ok(got) | Err(got)) = got;
-    DrillStep {
-        check,
-        passed,
-        expected: expected.to_owned(),
-        got,
+impl Report {
+    fn add(&mut self, check: &str, expected: &str, got: Result<String, String>) {
+        self.passed &= got.is_ok();
+        let line = match got {
+            Ok(got) => format!("  ok      {check:<13}  {got}\n"),
+            Err(got) => format!("  FAILED  {check:<13}  {got} (expected: {expected})\n"),
+        };
+        self.text += &line;
     }
 }
 
@@ -122,19 +104,24 @@ fn step(check: &'static str, expected: &str, got: Result<String, String>) -> Dri
 pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<(bool, String)> {
     let client = args.client()?.build();
     let client = client.context("cannot set up the HTTP client")?;
-    let mut steps = args.through_the_proxy(&client).await;
-    for url in &args.direct {
-        steps.extend(args.around_the_proxy(url).await?);
-    }
-    let report = DrillReport {
-        passed: steps.iter().all(|step| step.passed),
-        url: args.url.to_string(),
-        method: args.method.to_string(),
-        path: args.path.to_string(),
-        steps,
+    let mut report = Report {
+        passed: true,
+        text: format!("{} {} at {}\n", args.method, args.path, args.url),
     };
-    let text = shown(args.json, &report, |report| args.text(report))?;
-    Ok((report.passed, text))
+    args.through_the_proxy(&client, &mut report).await;
+    for url in &args.direct {
+        args.around_the_proxy(url, &mut report).await?;
+    }
+    report.text += if report.passed {
+        "The fence held."
+    } else {
+        "The fence did not hold, or could not be tried."
+    };
+    if args.no_direct {
+        report.text += " No way around it was tried.";
+    }
+    report.text.push('\n');
+    Ok((report.passed, printable::lines(&report.text)))
 }
 
 /// An answer to a write.
@@ -155,27 +142,6 @@ impl Answer {
 }
 
 impl ProbeArgs {
-    fn text(&self, report: &DrillReport) -> String {
-        let mut out = format!("{} {} at {}\n", report.method, report.path, report.url);
-        for step in &report.steps {
-            let verdict = if step.passed { "ok    " } else { "FAILED" };
-            let _ = write!(out, "  {verdict}  {:<13}  {}", step.check, step.got);
-            if !step.passed {
-                let _ = write!(out, " (expected: {})", step.expected);
-            }
-            out.push('\n');
-        }
-        out += if report.passed {
-            "The fence held."
-        } else {
-            "The fence did not hold, or could not be tried."
-        };
-        if self.no_direct {
-            out += " No way around it was tried.";
-        }
-        out + "\n"
-    }
-
     /// Keeps no connection: each request shows what one new client sees.
     fn client(&self) -> anyhow::Result<ClientBuilder> {
         let client = http_client(Duration::from_secs(self.timeout)).pool_max_idle_per_host(0);
@@ -186,7 +152,7 @@ impl ProbeArgs {
     }
 
     /// A current token passes, and a stale one is refused.
-    async fn through_the_proxy(&self, client: &Client) -> Vec<DrillStep> {
+    async fn through_the_proxy(&self, client: &Client, report: &mut Report) {
         let current = self.current(client).await;
         let stale = match &current {
             Ok((token, _)) => self.stale(client, token - 1).await,
@@ -194,10 +160,8 @@ impl ProbeArgs {
         };
         let status = self.expect.map(|status| status.to_string());
         let expected = format!("{} from the upstream", status.as_deref().unwrap_or("2xx"));
-        vec![
-            step("current-token", &expected, current.map(|(_, got)| got)),
-            step("stale-token", "412 (or 409) stale-token", stale),
-        ]
+        report.add("current-token", &expected, current.map(|(_, got)| got));
+        report.add("stale-token", "412 (or 409) stale-token", stale);
     }
 
     /// Writes with the current token. Returns it, and the answer in words.
@@ -262,8 +226,8 @@ impl ProbeArgs {
     }
 
     /// Tries each address of the URL's host: a headless Service has one for each pod.
-    async fn around_the_proxy(&self, url: &Url) -> anyhow::Result<Vec<DrillStep>> {
-        let step = |got| step("direct", "no answer", got);
+    async fn around_the_proxy(&self, url: &Url, report: &mut Report) -> anyhow::Result<()> {
+        let mut add = |got| report.add("direct", "no answer", got);
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or(80);
         let bare = host.trim_matches(['[', ']']);
@@ -271,18 +235,18 @@ impl ProbeArgs {
             Ok(addresses) => addresses,
             Err(error) => {
                 let why = "the name has no address, so nothing was tried";
-                return Ok(vec![step(Err(format!("{url}: {why}: {error}")))]);
+                add(Err(format!("{url}: {why}: {error}")));
+                return Ok(());
             }
         };
-        let mut steps = Vec::new();
         for address in addresses {
             // A certificate that only this client does not trust would protect nothing.
             let client = self.client()?.tls_danger_accept_invalid_certs(true);
             let got = self.direct(url, client.resolve(host, address)).await;
             let name = |why| format!("{url} at {address}: {why}");
-            steps.push(step(got.map(name).map_err(name)));
+            add(got.map(name).map_err(name));
         }
-        Ok(steps)
+        Ok(())
     }
 
     /// A zombie's write to the upstream itself; good if nothing answers.
