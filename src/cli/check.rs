@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use clap::Args;
-use serde_json::json;
 
 use super::overrides::ConfigArgs;
-use super::{read_input, shown};
+use super::read_input;
 use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
+use crate::printable;
 use crate::proxy::reach;
 use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
@@ -18,9 +18,6 @@ pub(super) const FILE: &str = "The configuration file, as with --config; `-` is 
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     /// Also ask the store and the upstream. Nothing is changed, and no request is sent.
     #[arg(long)]
     connect: bool,
@@ -37,55 +34,32 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<(bool, String)> {
     } else {
         loader.load()
     };
-    // Of a configuration with errors nothing can be told.
-    let (mut summary, mut advice) = (Vec::new(), Vec::new());
+    // Nothing is known of a configuration with errors.
+    let mut facts = Vec::new();
     let problems = match parsed {
         Ok((settings, mut problems)) => {
             if args.connect {
                 problems.extend(connect(&settings).await);
             }
-            (summary, advice) = (config::describe(&settings), config::advice(&settings));
+            let summary = config::describe(&settings).into_iter();
+            facts.extend(summary.map(|line| format!("  {line}")));
+            facts.extend(config::advice(&settings));
             problems
         }
         Err(problems) => problems.list,
     };
     let is_error = |one: &&ConfigProblem| one.severity == Severity::Error;
     let errors = problems.iter().filter(is_error).count();
-    let warnings = problems.len() - errors;
-    let list = problems.iter().map(|problem| {
-        json!({
-            "severity": problem.severity.as_str(),
-            "line": problem.line(),
-            "set_by": match &problem.place {
-                ConfigPlace::Named(name) => Some(name),
-                ConfigPlace::Line(_) | ConfigPlace::Nowhere => None,
-            },
-            "path": problem.path,
-            "message": problem.message,
-            "hint": problem.hint,
-        })
-    });
-    let report = json!({
-        "file": file.display().to_string(),
-        "errors": errors,
-        "warnings": warnings,
-        "problems": list.collect::<Vec<_>>(),
-        "summary": summary,
-        "advice": advice,
-    });
-    let text = shown(args.json, &report, |_| {
-        let mut lines: Vec<_> = problems.iter().map(|one| one.render(Some(&file))).collect();
-        let errors = match errors {
-            0 => "no errors".to_owned(),
-            errors => count(errors, "error"),
-        };
-        let warnings = count(warnings, "warning");
-        lines.push(format!("{}: {errors}, {warnings}", file.display()));
-        lines.extend(summary.iter().map(|line| format!("  {line}")));
-        lines.extend(advice);
-        lines.join("\n") + "\n"
-    });
-    Ok((errors == 0, text?))
+    let warnings = count(problems.len() - errors, "warning");
+    let sum = match errors {
+        0 => format!("no errors, {warnings}"),
+        errors => format!("{}, {warnings}", count(errors, "error")),
+    };
+    let mut lines: Vec<_> = problems.iter().map(|one| one.render(Some(&file))).collect();
+    lines.push(format!("{}: {sum}", file.display()));
+    lines.extend(facts);
+    let text = printable::lines(&(lines.join("\n") + "\n"));
+    Ok((errors == 0, text))
 }
 
 /// Asks the store and the upstream. Returns the errors.
@@ -139,7 +113,6 @@ mod tests {
 
     fn checked(file: &Path) -> (bool, String) {
         let args = CheckArgs {
-            json: false,
             connect: false,
             configuration: ConfigArgs(Loader {
                 file: Some(file.to_owned()),

@@ -103,8 +103,8 @@ pub type Warning = ConfigProblem;
 
 impl ConfigProblem {
     /// The line in the file, if that is where it is.
-    #[must_use]
-    pub const fn line(&self) -> Option<u64> {
+    #[cfg(test)]
+    pub(crate) const fn line(&self) -> Option<u64> {
         match self.place {
             ConfigPlace::Line(line) => Some(line),
             ConfigPlace::Named(_) | ConfigPlace::Nowhere => None,
