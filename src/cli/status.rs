@@ -27,6 +27,7 @@ const ABOUT: &str = "hints state instance version started ready not_ready_becaus
      operations_unknown_since log_level \
      config_loaded config_digest reload_failed reload_error";
 const ROUTE: &str = "route path mode resource";
+const REFUSAL: &str = "resource times at outcome token mark client user_agent";
 const INSTANCE: &str = "id state silent_seconds settles_in_seconds";
 
 /// The answers of the admin port.
@@ -43,15 +44,13 @@ struct Answers {
 /// Asks. Returns the text to print.
 pub async fn run(args: StatusArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
-    // All that an instance keeps.
-    let most = [("limit", 1000)];
     let answers = Answers {
         status: admin.get(&["v1", "status"], &()).await?,
         requests: admin.get(&["v1", "requests"], &()).await?,
         instances: admin.get(&["v1", "instances"], &()).await?,
         waiting: admin.get(&["v1", "waiting"], &()).await?,
         unknown: admin.get(&["v1", "unknown"], &()).await?,
-        rejections: admin.get(&["v1", "rejections"], &most).await?,
+        rejections: admin.get(&["v1", "rejections"], &[("limit", 20)]).await?,
     };
     shown(args.access.json, &answers, render)
 }
@@ -64,7 +63,11 @@ fn render(answers: &Answers) -> String {
         + &tables::outcomes(status)
         + &tables::in_progress(&answers.requests)
         + &tables::waiting(&waiting.waiting)
-        + &tables::refused_most(&answers.rejections.rejections)
+        + &tables::section(
+            "\nLatest refusals\n",
+            REFUSAL,
+            &answers.rejections.rejections,
+        )
         + &tables::all_unknown(&unknown.open);
     for (name, next, more) in [
         ("waiting", &waiting.next, "waiting"),

@@ -1,7 +1,6 @@
 //! The tables that `fencepost marks` and `status` print. A column is a member of the admin API's
 //! JSON, by its name there.
 
-use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -10,10 +9,6 @@ use serde_json::{Value, json};
 use crate::admin::api::{MarkReport, RequestList, StatusView};
 use crate::fencing::operators::BusyResource;
 use crate::printable::line;
-use crate::rejections::Rejection;
-
-/// The most resources that [`refused_most`] lists.
-const MOST: usize = 10;
 
 /// These members of an answer, each in a line behind its name.
 pub fn facts(members: &str, answer: impl Serialize) -> String {
@@ -153,26 +148,4 @@ pub fn in_progress(list: &RequestList) -> String {
     let columns = "age_seconds waits_for ends_in_seconds older method route resource token client \
                    request_id";
     section(&title, columns, &list.requests)
-}
-
-/// The refusals of a list by their resource: who fights over what. `latest`: the newest first.
-pub fn refused_most(latest: &[Rejection]) -> String {
-    let mut groups: BTreeMap<&str, Vec<&Rejection>> = BTreeMap::new();
-    for one in latest {
-        if let Some(resource) = &one.resource {
-            groups.entry(resource.as_str()).or_default().push(one);
-        }
-    }
-    let times = |refusals: &[&Rejection]| refusals.iter().map(|one| one.times).sum::<u64>();
-    let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_by_key(|refusals| std::cmp::Reverse(times(refusals)));
-    let rows = groups.iter().take(MOST).map(|refusals| {
-        let clients: HashSet<_> = refusals.iter().map(|one| &one.client).collect();
-        let (times, clients) = (json!(times(refusals)), json!(clients.len()));
-        with(refusals[0], [("times", times), ("clients", clients)])
-    });
-    let all = latest.iter().map(|one| one.times).sum::<u64>();
-    let title = format!("\nRefused most, of the latest {all}\n");
-    let columns = "resource times clients at outcome token mark client user_agent";
-    section(&title, columns, rows)
 }
