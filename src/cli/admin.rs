@@ -123,16 +123,15 @@ pub struct AccessArgs {
 impl AccessArgs {
     /// The proxy's admin port; requests carry the token where one is given.
     pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let read = |file: &PathBuf| read_token("--token-file", file);
-        let token = self.token_file.as_ref().map(read).transpose()?;
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
         let admin = self.admin.connect(http_client(timeout))?;
         Ok(Admin { token, ..admin })
     }
 }
 
-/// The first token in the file of a flag.
-pub(super) fn read_token(flag: &str, file: &Path) -> anyhow::Result<String> {
-    let at = || format!("{flag} {}", file.display());
+/// The first token in the file of `--token-file`.
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let at = || format!("--token-file {}", file.display());
     let text = std::fs::read_to_string(file).with_context(at)?;
     let token = text.lines().map(str::trim).find(|token| !token.is_empty());
     let token = token.with_context(|| format!("{}: there is no token in it", at()))?;
