@@ -99,10 +99,8 @@ impl Proxy {
 
     /// Applies new settings to later requests. Requests in flight keep theirs.
     pub(crate) fn reload(&self, snapshot: &Snapshot) {
-        let old = self.snapshot();
         self.snapshot
             .change(|own| *own = Arc::new(snapshot.clone()));
-        old.upstream.retire();
     }
 
     /// Sends the spans that have ended, for up to `within`.

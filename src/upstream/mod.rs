@@ -212,18 +212,10 @@ impl Upstream {
         let connections = self.connecting.fenced(self.h2, &self.lease, incarnation);
         self.fenced.change(|own| {
             if own.0 < incarnation {
-                let old = std::mem::replace(own, (incarnation, connections.clone()));
-                retire(&old.1);
+                *own = (incarnation, connections.clone());
             }
         });
         Ok(connections)
-    }
-
-    /// Other settings have taken the place of these. Idle connections are closed, and what was sent
-    /// comes to its end. A request that was judged under these settings may still be sent.
-    pub(crate) fn retire(&self) {
-        self.fenced.change(|(_, connections)| retire(connections));
-        retire(&self.plain);
     }
 
     /// The Host that the upstream sees, given the client's.
@@ -234,13 +226,6 @@ impl Upstream {
             HostPolicy::Rewrite => own,
             HostPolicy::Literal(host) => host.as_bytes(),
         }
-    }
-}
-
-fn retire(connections: &Connections) {
-    match connections {
-        Either::Left(pool) => pool.retire(),
-        Either::Right(pool) => pool.retire(),
     }
 }
 

@@ -12,7 +12,6 @@
 //! those that have ended, are too old, or have sent such bytes.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -42,13 +41,12 @@ pub(crate) trait PooledConnection: Send + Sized + 'static {
     fn socket(&self) -> MutexGuard<'_, SocketState>;
 }
 
-/// Connections of one kind.
+/// Connections of one kind. Those that are idle are closed with the pool: when other settings or
+/// another incarnation have taken its place, and the last exchange over it has ended.
 pub(crate) struct Pool<C> {
     pub(super) connecting: Connecting,
     /// The idle connections of each worker, and since when they are, the newest last.
     shards: PerWorker<Vec<(Instant, C)>>,
-    /// No connection is kept any more.
-    retired: AtomicBool,
 }
 
 impl<C: PooledConnection> Pool<C> {
@@ -58,7 +56,6 @@ impl<C: PooledConnection> Pool<C> {
         let pool = Arc::new(Self {
             connecting,
             shards: PerWorker::new(Vec::new),
-            retired: AtomicBool::new(false),
         });
         if !idle_timeout.is_zero() {
             let every = idle_timeout.clamp(SWEEP.0, SWEEP.1);
@@ -88,21 +85,8 @@ impl<C: PooledConnection> Pool<C> {
 
     /// Keeps an idle connection.
     pub(super) fn put(&self, connection: C) {
-        let mut idle = self.shards.own();
-        // Under the lock: a pool that is retired at the same time is emptied after this.
-        if !self.retired.load(Ordering::Acquire)
-            && !self.connecting.settings.idle_timeout.0.is_zero()
-        {
-            idle.push((Instant::now(), connection));
-        }
-    }
-
-    /// Closes all idle connections, now and later.
-    pub(super) fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
-        for shard in self.shards.all() {
-            let idle = std::mem::take(&mut *locked(shard));
-            drop(idle);
+        if !self.connecting.settings.idle_timeout.0.is_zero() {
+            self.shards.own().push((Instant::now(), connection));
         }
     }
 

@@ -162,24 +162,26 @@ async fn the_old_carry_nothing_new() {
     assert!(bench.pool.take().is_none());
 }
 
+/// As after a reload or a rejoin: the last exchange over a connection ends with the last of its pool.
 #[tokio::test]
-async fn what_is_retired_keeps_nothing() {
+async fn what_is_idle_is_closed_with_its_pool() {
     let bench = Bench::new().await;
-    let _socket = bench.warm().await;
-    bench.pool.retire();
-    assert_eq!(bench.pool.idle(), 0);
+    let mut socket = bench.warm().await;
+    let Bench { listener, pool } = bench;
+    let pending = Http1Exchange::new(pool, get());
     let served = async {
-        let mut socket = bench.serve(HEAD_END, OK).await;
+        read_request(&mut socket).await;
+        socket.write_all(OK).await.expect("written");
         let mut rest = Vec::new();
         socket.read_to_end(&mut rest).await
     };
     let exchange = async {
-        let response = bench.send(get()).await.expect("a head");
+        let response = pending.response().await.expect("a head");
         assert_eq!(whole(response).await, Some(b"ok".to_vec()));
-        assert_eq!(bench.pool.idle(), 0);
     };
     let ((), closed) = tokio::join!(exchange, served);
     assert_eq!(closed.expect("an end"), 0);
+    drop(listener);
 }
 
 /// The kernel takes nothing more over it, which no look shows.
