@@ -12,7 +12,6 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use webpki::EndEntityCert;
 
 use super::headers::FORWARDED_FOR;
@@ -35,8 +34,6 @@ pub(crate) struct Client {
     pub tls: Option<Arc<ClientNames>>,
     /// The certificate that it showed, as the upstream reads it.
     pub identity: Option<Arc<str>>,
-    /// When its connection becomes too old for its certificate.
-    pub until: Option<Instant>,
     /// The requests that its connection may still have in flight.
     pub in_flight: Arc<Semaphore>,
 }
@@ -61,7 +58,6 @@ impl Client {
             text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
             identity: None,
-            until: None,
             in_flight: Arc::new(Semaphore::new(in_flight)),
         }
     }

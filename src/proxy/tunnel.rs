@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::headers::{self, Via};
@@ -31,8 +30,6 @@ pub(crate) struct TunnelOpening {
     protocols: Vec<u8>,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
-    /// When the client's connection is too old.
-    until: Option<Instant>,
     /// Held until the tunnel has ended.
     _permit: OwnedSemaphorePermit,
 }
@@ -43,7 +40,6 @@ impl TunnelOpening {
         head: &mut RequestHead,
         permits: &InFlightLimit,
         stopping: &CancellationToken,
-        until: Option<Instant>,
     ) -> Result<Option<Self>, Refusal> {
         let asked: Vec<&[u8]> = protocols(&head.fields).collect();
         if asked.is_empty() || !headers::connection_has(&head.fields, "upgrade") {
@@ -57,7 +53,6 @@ impl TunnelOpening {
             client,
             protocols,
             stopping: stopping.clone(),
-            until,
             _permit: permits.take_tunnel()?,
         }))
     }
@@ -111,15 +106,8 @@ impl TunnelOpening {
         Ok((answer, opening.run(into_upgraded(body))))
     }
 
-    /// Carries what comes either way, until one side ends, the client's connection is too old, or
-    /// the process stops.
+    /// Carries what comes either way, until one side ends or the process stops.
     async fn run(self, upstream: Option<Upgraded>) -> bool {
-        let too_old = async {
-            match self.until {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
         let joined = async {
             match (self.client.await, upstream) {
                 (Ok(client), Some(mut upstream)) => join(client, upstream.tunnel()).await,
@@ -128,7 +116,6 @@ impl TunnelOpening {
         };
         tokio::select! {
             biased;
-            () = too_old => false,
             () = self.stopping.cancelled() => false,
             whole = joined => whole,
         }

@@ -64,8 +64,7 @@ impl Proxy {
         };
         let mut opening = None;
         if upgrade && !upstream.h2 {
-            let (permits, until) = (&self.in_flight, context.client.until);
-            opening = TunnelOpening::take(&mut head, permits, &self.stopping, until)?;
+            opening = TunnelOpening::take(&mut head, &self.in_flight, &self.stopping)?;
         }
         let progress = Arc::new(UploadProgress::default());
         context.progress.sends(&progress);

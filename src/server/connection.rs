@@ -3,11 +3,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::Error::{AlertReceived, InvalidCertificate, NoCertificatesPresented};
 use socket2::SockRef;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 
@@ -24,10 +23,6 @@ use crate::timed_socket::TimedSocket;
 /// up to megabytes, and reports room only once a third of them has gone. A slow client that reads
 /// all the time would then look like one that does not read.
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
-
-/// How long a connection with a client certificate accepts new requests, since a certificate may be
-/// revoked meanwhile. Its requests then have as long again to end; its tunnels are closed.
-const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Serves a connection to its end, or until [`Signal::Cut`].
 pub(super) async fn serve(proxy: Arc<Proxy>, accepted: Accepted) {
@@ -69,16 +64,9 @@ async fn run(proxy: &Arc<Proxy>, accepted: Accepted, state: &Arc<ConnectionState
         peer: Arc::new(client),
         state,
     };
-    let serving = async {
-        if let Some((stream, begun)) = http1::serve(stream, &site).await {
-            // Boxed: a connection that speaks HTTP/1 does not need this memory.
-            Box::pin(http2::serve(stream, begun, &site)).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = grow_old(state), if site.peer.until.is_some() => {}
-        () = serving => {}
+    if let Some((stream, begun)) = http1::serve(stream, &site).await {
+        // Boxed: a connection that speaks HTTP/1 does not need this memory.
+        Box::pin(http2::serve(stream, begun, &site)).await;
     }
 }
 
@@ -120,7 +108,6 @@ async fn handshake(
     let names = certificate.map(ClientNames::of).unwrap_or_default();
     client.identity = certificate.map(|certificate| names.identity(certificate).into());
     client.tls = Some(Arc::new(names));
-    client.until = certificate.map(|_| Instant::now() + CLIENT_MAX_AGE);
     Some(Either::Right(Box::new(stream)))
 }
 
@@ -131,35 +118,5 @@ fn reason(error: &io::Error) -> HandshakeError {
         Some(_) => HandshakeError::Protocol,
         None if error.kind() == io::ErrorKind::TimedOut => HandshakeError::Timeout,
         None => HandshakeError::Closed,
-    }
-}
-
-/// Ends a connection after [`CLIENT_MAX_AGE`]: it then gets [`Signal::Leave`], and as long again for
-/// its requests to end. Then this resolves.
-async fn grow_old(state: &ConnectionState) {
-    sleep(CLIENT_MAX_AGE).await;
-    state.signal(Signal::Leave);
-    sleep(CLIENT_MAX_AGE).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_old_connection_leaves_and_is_cut_as_long_after_that() {
-        let state = ConnectionState::new(0);
-        let began = Instant::now();
-        tokio::select! {
-            () = grow_old(&state) => {}
-            () = async {
-                sleep(CLIENT_MAX_AGE / 2).await;
-                assert!(!state.is(Signal::Leave));
-                sleep(CLIENT_MAX_AGE).await;
-                assert!(state.is(Signal::Leave));
-                std::future::pending::<()>().await;
-            } => {}
-        }
-        assert_eq!(began.elapsed(), CLIENT_MAX_AGE * 2);
     }
 }
