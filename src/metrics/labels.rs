@@ -87,8 +87,6 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
-        /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
-        StreamResets = "stream-resets",
         /// `limits.new_resources`.
         NewResources = "new-resources",
         /// `barrier.queue`.

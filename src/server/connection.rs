@@ -30,11 +30,7 @@ pub(super) async fn serve(proxy: Arc<Proxy>, accepted: Accepted) {
     tokio::select! {
         biased;
         // First, so that the task is registered before anything looks for a signal.
-        () = state.signalled(Signal::Cut) => {
-            if state.cancels_too_much() {
-                proxy.metrics.limit(Limit::StreamResets);
-            }
-        }
+        () = state.signalled(Signal::Cut) => {}
         () = run(&proxy, accepted, &state) => {}
     }
 }

@@ -1,5 +1,5 @@
-//! What the parts of a connection share. Above all its state: its requests, and the latest [signal](Signal) that it has got. It
-//! also shows whether the client opens requests only to cancel them.
+//! What the parts of a connection share. Above all its state: its requests, and the latest
+//! [signal](Signal) that it has got.
 //!
 //! Everything is an atomic, and there is one waker. A request changes one or two words that no
 //! other connection touches, and wakes no task.
@@ -18,11 +18,6 @@ use tokio_util::either::Either;
 use crate::proxy::{Client, Proxy};
 use crate::timed_socket::TimedSocket;
 
-/// Requests that a client may cancel at once, however few it waits for.
-const MAX_CANCELLED: u64 = 256;
-/// A request that is cancelled later than this does not count: its client has waited long enough.
-const AT_ONCE: Duration = Duration::from_secs(1);
-
 /// The surroundings of a connection that speaks HTTP.
 pub(super) struct Site<'a> {
     pub proxy: &'a Arc<Proxy>,
@@ -40,8 +35,7 @@ pub(super) enum Signal {
     Announced = 1,
     /// See [`DrainPhases::now`](super::DrainPhases::now). Also for one that makes room for another.
     Leave = 2,
-    /// See [`DrainPhases::cut`](super::DrainPhases::cut). Also for a client that cancels too many
-    /// requests.
+    /// See [`DrainPhases::cut`](super::DrainPhases::cut).
     Cut = 3,
 }
 
@@ -54,9 +48,6 @@ pub(super) struct ConnectionState {
     since: AtomicU64,
     /// The strongest one, or 0.
     signal: AtomicU8,
-    begun: AtomicU64,
-    /// Requests that the client has cancelled at once.
-    cancelled: AtomicU64,
     /// The connection's task.
     task: AtomicWaker,
 }
@@ -69,8 +60,6 @@ impl ConnectionState {
             open: AtomicUsize::new(0),
             since: AtomicU64::new(0),
             signal: AtomicU8::new(signal),
-            begun: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
             task: AtomicWaker::new(),
         }
     }
@@ -118,50 +107,25 @@ impl ConnectionState {
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         (self.open.load(Ordering::Acquire) == 0).then(|| self.born + since)
     }
-
-    /// True if the client has cancelled more requests than it may.
-    pub(super) fn cancels_too_much(&self) -> bool {
-        let cancelled = self.cancelled.load(Ordering::Relaxed);
-        cancelled > MAX_CANCELLED && cancelled * 2 > self.begun.load(Ordering::Relaxed)
-    }
 }
 
 /// A request of an HTTP/2 connection, until its answer has been handed over or dropped.
 #[must_use]
-pub(super) struct ActiveStream {
-    state: Arc<ConnectionState>,
-    began: Instant,
-    /// There is an answer.
-    pub answered: bool,
-}
+pub(super) struct ActiveStream(Arc<ConnectionState>);
 
 impl ActiveStream {
     /// A request has arrived.
     pub(super) fn begin(state: &Arc<ConnectionState>) -> Self {
         state.open.fetch_add(1, Ordering::AcqRel);
-        state.begun.fetch_add(1, Ordering::Relaxed);
-        Self {
-            state: Arc::clone(state),
-            began: Instant::now(),
-            answered: false,
-        }
+        Self(Arc::clone(state))
     }
 }
 
 impl Drop for ActiveStream {
     fn drop(&mut self) {
-        let now = Instant::now();
-        let state = &self.state;
-        state.note_end(now);
-        if !self.answered && now - self.began < AT_ONCE {
-            state.cancelled.fetch_add(1, Ordering::Relaxed);
-        }
-        let last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;
-        if state.cancels_too_much() {
-            // A graceful GOAWAY would wait for an answer that such a client does not send.
-            state.signal(Signal::Cut);
-        } else if last {
-            state.task.wake();
+        self.0.note_end(Instant::now());
+        if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.task.wake();
         }
     }
 }
@@ -175,9 +139,8 @@ mod tests {
         let state = Arc::new(ConnectionState::new(0));
         let began = Instant::now();
         assert_eq!(state.idle_since(), Some(began));
-        let mut stream = ActiveStream::begin(&state);
+        let stream = ActiveStream::begin(&state);
         assert_eq!(state.idle_since(), None);
-        stream.answered = true;
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(stream);
         assert_eq!(state.idle_since(), Some(Instant::now()));
@@ -196,25 +159,5 @@ mod tests {
         state.signal(Signal::Cut);
         state.signal(Signal::Leave);
         assert!(state.is(Signal::Leave) && state.is(Signal::Cut));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
-        let state = Arc::new(ConnectionState::new(0));
-        let answer = || ActiveStream::begin(&state).answered = true;
-        for _ in 0..MAX_CANCELLED * 2 {
-            drop(ActiveStream::begin(&state));
-            answer();
-        }
-        assert!(!state.cancels_too_much());
-        let slow = ActiveStream::begin(&state);
-        tokio::time::sleep(AT_ONCE).await;
-        drop(slow);
-        answer();
-        assert!(!state.cancels_too_much(), "it had waited");
-        drop(ActiveStream::begin(&state));
-        drop(ActiveStream::begin(&state));
-        drop(ActiveStream::begin(&state));
-        assert!(state.cancels_too_much());
     }
 }

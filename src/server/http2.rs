@@ -5,9 +5,9 @@
 //!
 //! - *Streams* (`limits.http2_streams`, `limits.in_flight_per_connection`): requests at once. A
 //!   client may open streams only to reset them (CVE-2023-44487, "rapid reset"). At most
-//!   [`UNACCEPTED_RESETS`] of them may be reset before a handler sees them; later ones are counted
-//!   by [`super::connection_state`]. At most [`BROKEN_STREAMS`] streams of a connection may be
-//!   reset for breaking the rules (CVE-2025-8671, "made you reset").
+//!   [`UNACCEPTED_RESETS`] of them may be reset before a handler sees them; later ones have their
+//!   permits. At most [`BROKEN_STREAMS`] streams of a connection may be reset for breaking the
+//!   rules (CVE-2025-8671, "made you reset").
 //! - *Received data*: [`CONNECTION_WINDOW`] for a connection, of which one stream takes at most
 //!   [`STREAM_WINDOW`]. So uploads that wait at the barrier do not stop the others beside them. 64
 //!   KiB a round trip is plenty between neighbours, and every connection may have its window full.
@@ -71,7 +71,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let Site { proxy, peer, state } = site;
     let service = service_fn(|request: Request<Incoming>| {
         let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
-        let mut stream = ActiveStream::begin(state);
+        let stream = ActiveStream::begin(state);
         let read = http2::read(&request, &proxy.limits);
         async move {
             let response = match read {
@@ -81,7 +81,6 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
                 }
                 Err(error) => proxy.refuse(error, &peer),
             };
-            stream.answered = true;
             let response = response.map(|body| WatchedBody {
                 body,
                 _request: stream,

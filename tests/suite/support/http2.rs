@@ -360,17 +360,6 @@ impl Http2 {
         self.goodbyes.clone()
     }
 
-    /// Sends a PING and waits for its answer.
-    pub async fn ping(&mut self) -> Result<()> {
-        self.send(&frame(PING, 0, 0, b"are you?")).await?;
-        loop {
-            let frame = self.frame().await?;
-            if frame.kind == PING && frame.flags & 1 == 1 {
-                return Ok(());
-            }
-        }
-    }
-
     /// Sends `bytes` once, as far as the other side takes them, and reads to its end; returns the
     /// codes of its GOAWAYs.
     pub async fn pour(self, bytes: Vec<u8>) -> Vec<u32> {

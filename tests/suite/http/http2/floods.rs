@@ -1,8 +1,6 @@
 //! Clients that send what is allowed, in numbers that are not: their connections end, the memory
 //! does not grow, and everybody else is served meanwhile.
 
-use std::time::Duration;
-
 use super::{fenced, good, is_refusal, is_served};
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM,
@@ -53,39 +51,6 @@ async fn streams_that_are_opened_to_be_reset() {
     ends(&mut proxy, "rapid reset", client.pour(resets)).await;
     let reached = upstream.count();
     assert!(reached < 5_000, "{reached} of 20000 reached the upstream");
-}
-
-#[tokio::test]
-async fn streams_that_are_reset_once_they_are_at_work() {
-    let (upstream, mut proxy) = fenced("{}").await;
-    let mut client = Http2::open(proxy.data()).await;
-    let fields = head("GET", "/orders/7");
-    let slowly = async {
-        // One at a time, each in progress before it is taken back: no batch for the library to
-        // notice.
-        upstream.otherwise(|_| {
-            vec![
-                crate::support::Step::Work(Duration::from_secs(5)),
-                crate::support::Step::ok(),
-            ]
-        });
-        for n in 1.. {
-            assert!(n < 2_000, "it goes on for ever");
-            let stream = client.head(&fields, true).await;
-            if client.ping().await.is_err() {
-                break;
-            }
-            let reset = frame(RST_STREAM, 0, stream, &8u32.to_be_bytes());
-            if client.send(&reset).await.is_err() {
-                break;
-            }
-        }
-    };
-    slowly.await;
-    proxy.until_reached("stream-resets", 1).await;
-    upstream.otherwise(|_| vec![crate::support::Step::ok()]);
-    is_served(&proxy).await;
-    assert!(proxy.process().ended().is_none());
 }
 
 #[tokio::test]
