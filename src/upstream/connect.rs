@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -12,7 +10,6 @@ use futures_util::stream::FuturesUnordered;
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, InvalidMessage};
-use tokio::io::AsyncWrite as _;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -209,14 +206,6 @@ fn hint(error: &io::Error) -> Option<&'static str> {
 
 /// A connection to the upstream, without TLS or with it.
 pub(crate) type UpstreamIo = Either<UpstreamSocket, Box<TlsStream<UpstreamSocket>>>;
-
-/// Sends TLS's `close_notify`, where there is TLS and the socket takes it at once.
-pub(super) fn notify_close(io: &mut UpstreamIo) {
-    if let Either::Right(stream) = io {
-        let mut cx = Context::from_waker(Waker::noop());
-        let _ = Pin::new(stream).poll_shutdown(&mut cx);
-    }
-}
 
 /// Why there is no response head. Each with its causes, in one line.
 #[derive(Debug)]

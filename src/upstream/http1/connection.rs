@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::http1::MessageError;
 use crate::socket::rewound;
-use crate::upstream::connect::{Connecting, UpstreamIo, notify_close};
+use crate::upstream::connect::{Connecting, UpstreamIo};
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::{SocketState, UpstreamSocket};
 
@@ -46,7 +46,8 @@ pub(super) fn given_up(fault: MessageError) -> String {
 }
 
 /// A connection. Dropping a fenced one in the middle of an exchange resets it: see
-/// [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
+/// [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket). There is no `close_notify`: it would
+/// flush what TLS keeps of a request.
 pub(crate) struct Http1UpstreamConnection {
     pub io: UpstreamIo,
     socket: UpstreamSocket,
@@ -98,16 +99,6 @@ impl Http1UpstreamConnection {
             self.buf.reserve(MAX_READ);
         }
         std::pin::pin!(self.io.read_buf(&mut self.buf)).poll(cx)
-    }
-}
-
-impl Drop for Http1UpstreamConnection {
-    fn drop(&mut self) {
-        // A busy one is reset by its socket, or closed as it is: a `close_notify` would flush what
-        // TLS kept of the request.
-        if !self.socket().busy {
-            notify_close(&mut self.io);
-        }
     }
 }
 
