@@ -15,10 +15,8 @@
 //! which the upstream allows a stream. Only then the permit of a fenced one begins, and
 //! [`Upstream::send`] hands the request over. So none waits in a queue that outlives its permit.
 //!
-//! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
-//! of it. That happens when the upstream has closed an idle connection. It is the only retry, and
-//! happens under the same permit. A request of which a byte may have been written is never sent
-//! again (G5).
+//! A request goes over one connection: none is sent again (G5), not even one of which the kernel has
+//! taken no byte. That is an error of its own, after which the client may send it again.
 
 mod connect;
 mod http1;
@@ -147,13 +145,7 @@ impl Upstream {
         };
         Ok(match connections {
             Either::Left(pool) => Reserved::Http1(pool),
-            Either::Right(pool) => {
-                let connection = match pool.take() {
-                    Some(connection) => connection,
-                    None => pool.open().await.map_err(SendError::NotSent)?,
-                };
-                Reserved::Http2(connection, pool)
-            }
+            Either::Right(pool) => Reserved::Http2(pool.reserve().await?, pool),
         })
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connect::{Connecting, MAX_AGE};
+use super::connect::{Connecting, MAX_AGE, SendError};
 use super::socket::SocketState;
 use crate::locked::locked;
 use crate::worker::PerWorker;
@@ -75,6 +75,18 @@ impl<C: PooledConnection> Pool<C> {
                 }
             }
         })
+    }
+
+    /// An idle connection, or a new one.
+    ///
+    /// # Errors
+    ///
+    /// Always [`SendError::NotSent`].
+    pub(super) async fn reserve(&self) -> Result<C, SendError> {
+        match self.take() {
+            Some(connection) => Ok(connection),
+            None => self.open().await.map_err(SendError::NotSent),
+        }
     }
 
     /// See [`PooledConnection::open`]. Boxed, since most requests find an idle connection and do not

@@ -9,10 +9,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 use http_body::{Body, Frame, SizeHint};
+use tokio::io::AsyncWrite as _;
 
 use super::Http1Pool;
 use super::connection::{EXTRA, Http1UpstreamConnection, given_up};
-use super::upload::{Outgoing, SendState, Unwritten};
+use super::upload::{Outgoing, SendState};
 use crate::body::{BoxError, UpstreamRequest};
 use crate::http1::content::{ContentReader, MOST_TRAILER_BYTES};
 use crate::http1::head::HeadLimits;
@@ -93,32 +94,14 @@ impl Http1Exchange {
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        if let Some(idle) = self.pool.take() {
-            match self.head_over(idle).await {
-                Ok(head) => return Ok(Response { head, body: self }),
-                // The upstream has closed it while it was idle.
-                Err(SendError::NotSent(_)) if !self.request.begun => {}
-                Err(error) => return Err(error),
-            }
-            tracing::debug!("a request goes over another connection");
-        }
-        let connection = self.pool.open().await.map_err(SendError::NotSent)?;
-        let head = self.head_over(connection).await?;
-        Ok(Response { head, body: self })
-    }
-
-    /// Sends the request over this connection, and reads the response's head.
-    async fn head_over(
-        &mut self,
-        connection: Http1UpstreamConnection,
-    ) -> Result<ResponseHead, SendError> {
+        let connection = self.pool.reserve().await?;
         connection.socket().busy = true;
         self.before = connection.socket().written;
         self.connection = Some(connection);
         let head = poll_fn(|cx| self.poll_head(cx)).await?;
         let begun = self.begin_body();
         begun.map_err(|fault| SendError::Broken(given_up(fault)))?;
-        Ok(head)
+        Ok(Response { head, body: self })
     }
 
     /// Whether the kernel has taken no byte of the request.
@@ -156,26 +139,37 @@ impl Http1Exchange {
         }
     }
 
-    /// Writes more of the request.
+    /// Writes as much of the request as the kernel takes.
     fn upload(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
-        let Some(connection) = &mut self.connection else {
-            return Ok(());
-        };
-        let Poll::Ready(Err(error)) = self.request.poll(cx, connection) else {
-            return Ok(());
-        };
-        match error {
-            Unwritten::Body(error) => Err(error),
-            Unwritten::Socket(error) if error.kind() == LAPSED => {
-                Err(SendError::Broken(chain(&error)))
-            }
-            Unwritten::Socket(error) if self.is_unsent() => Err(SendError::NotSent(chain(&error))),
-            // The upstream takes no more. Its answer stands, and may say why.
-            Unwritten::Socket(_) => {
-                self.request.stop();
-                Ok(())
+        while self.request.state == SendState::UnderWay
+            && let Some(connection) = &mut self.connection
+        {
+            // First, so that head and available body go out in one system call.
+            self.request.gather(cx)?;
+            let written = self.request.queue.is_empty();
+            let wrote = if written {
+                Pin::new(&mut connection.io).poll_flush(cx)
+            } else {
+                self.request.queue.poll_write(&mut connection.io, cx)
+            };
+            match wrote {
+                Poll::Ready(Ok(())) if !written => {}
+                Poll::Ready(Ok(())) if self.request.body_ended => {
+                    self.request.end(SendState::Whole);
+                }
+                // The body was polled above and wakes this task.
+                Poll::Ready(Ok(())) | Poll::Pending => break,
+                Poll::Ready(Err(error)) if error.kind() == LAPSED => {
+                    return Err(SendError::Broken(chain(&error)));
+                }
+                Poll::Ready(Err(error)) if self.is_unsent() => {
+                    return Err(SendError::NotSent(chain(&error)));
+                }
+                // The upstream takes no more. Its answer stands, and may say why.
+                Poll::Ready(Err(_)) => self.request.end(SendState::Stopped),
             }
         }
+        Ok(())
     }
 
     /// Reads more; 0: the upstream has ended its side.
@@ -274,7 +268,7 @@ impl Http1Exchange {
         }
         self.state = BodyState::Ended;
         self.trailers = self.content.take_trailers();
-        self.request.stop();
+        self.request.end(SendState::Stopped);
         let connection = self.connection.as_ref();
         if connection.is_some_and(|connection| !connection.buf.is_empty()) {
             given_up(EXTRA);

@@ -9,8 +9,8 @@
 //!    the client, it reads an early answer ([`upload`]).
 //! 4. Its own request is not parsed again. The answer's head is read once ([`ResponseReader`]),
 //!    and the response is made of the fields where the reader has found them.
-//! 5. The socket tells whether a byte has left. If the kernel has taken none, another connection
-//!    may carry the request, once (G5). Otherwise the request may have arrived.
+//! 5. The socket tells whether a byte has left. If the kernel has taken none, the request was not
+//!    sent. Otherwise it may have arrived.
 //! 6. The response's [body](Http1Body) reads from the socket when it is polled.
 //! 7. Whatever has come with the head is read with it: a fault there is a fault of the head.
 //! 8. An upload goes on while its answer is read, in the same task. A whole answer ends it.

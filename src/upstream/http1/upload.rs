@@ -1,14 +1,11 @@
-//! The sending of a request: its head, and its body as the socket takes it.
+//! A request on its way out: its head, and its body as there is room for it.
 
-use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::Method;
 use http_body::Body as _;
-use tokio::io::AsyncWrite as _;
 
-use super::connection::Http1UpstreamConnection;
 use crate::body::{RequestBody, UpstreamRequest};
 use crate::http1::content::{Framing, content_length};
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -17,13 +14,6 @@ use crate::upstream::connect::SendError;
 
 /// Room for a usual head and a short body.
 const ROOM: usize = 2 << 10;
-
-/// Why a request cannot be written whole.
-pub(super) enum Unwritten {
-    /// Its body broke off, was cut, or is not as long as its head says.
-    Body(SendError),
-    Socket(io::Error),
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendState {
@@ -36,14 +26,12 @@ pub(super) enum SendState {
 
 /// A request that is being written.
 pub(super) struct Outgoing {
-    queue: WriteQueue,
+    pub queue: WriteQueue,
     /// `None`: there is none, or it has been written. The drop of the body reports that.
     body: Option<RequestBody>,
     /// The body has ended.
-    body_ended: bool,
+    pub body_ended: bool,
     pub state: SendState,
-    /// A connection has taken a part of the request: no other one may carry it.
-    pub begun: bool,
 }
 
 impl Outgoing {
@@ -63,47 +51,23 @@ impl Outgoing {
             queue,
             body: Some(body),
             state: SendState::UnderWay,
-            begun: false,
         }
     }
 
-    /// Sends nothing more of it.
-    pub(super) fn stop(&mut self) {
+    /// Sends nothing more of it: everything is written, or the rest is not wanted.
+    pub(super) fn end(&mut self, state: SendState) {
         if self.state == SendState::UnderWay {
-            self.state = SendState::Stopped;
+            self.state = state;
         }
         self.body = None;
     }
 
-    /// Writes as much as possible. Ready when everything is in the kernel.
-    pub(super) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut Http1UpstreamConnection,
-    ) -> Poll<Result<(), Unwritten>> {
-        while self.state == SendState::UnderWay {
-            // First, so that head and available body go out in one system call.
-            self.gather(cx).map_err(Unwritten::Body)?;
-            if !self.queue.is_empty() {
-                let wrote = self.queue.poll_write(&mut connection.io, cx);
-                ready!(wrote).map_err(Unwritten::Socket)?;
-                self.begun = true;
-                continue;
-            }
-            let flushed = Pin::new(&mut connection.io).poll_flush(cx);
-            ready!(flushed).map_err(Unwritten::Socket)?;
-            if !self.body_ended {
-                // The body was polled above and wakes this task.
-                return Poll::Pending;
-            }
-            self.body = None;
-            self.state = SendState::Whole;
-        }
-        Poll::Ready(Ok(()))
-    }
-
     /// Queues the available body, up to one write.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+    ///
+    /// # Errors
+    ///
+    /// The body broke off, was cut, or is not as long as its head says.
+    pub(super) fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
         while self.queue.has_room() && !self.body_ended {
             let Some(body) = &mut self.body else { break };
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {

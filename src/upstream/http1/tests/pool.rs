@@ -1,4 +1,4 @@
-//! Tests of idle connections, and of requests that go over another connection.
+//! Tests of idle connections, and of requests that are not sent over them.
 
 use std::io::Write as _;
 
@@ -193,25 +193,17 @@ fn unwritable() -> (Http1UpstreamConnection, UnixStream) {
 }
 
 #[tokio::test]
-async fn a_request_of_which_nothing_was_taken_goes_over_a_new_connection() {
+async fn a_request_of_which_nothing_was_taken_goes_over_no_other_connection() {
     let bench = Bench::new().await;
     let (near, mut far) = unwritable();
     bench.pool.put(near);
-    let _socket = bench.warm().await;
+    let refused = bench.send(get()).await;
+    assert!(matches!(refused, Err(SendError::NotSent(_))));
+    let second = tokio::time::timeout(Duration::from_millis(50), bench.listener.accept()).await;
+    assert!(second.is_err(), "no other connection");
     let mut seen = Vec::new();
     far.read_to_end(&mut seen).await.expect("an end");
     assert!(seen.is_empty());
-}
-
-#[tokio::test]
-async fn it_goes_over_no_second_one() {
-    let mut bench = Bench::new().await;
-    let (near, _far) = unwritable();
-    bench.pool.put(near);
-    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    drop(std::mem::replace(&mut bench.listener, other));
-    let refused = bench.send(get()).await;
-    assert!(matches!(refused, Err(SendError::NotSent(_))));
 }
 
 /// A byte of it may have arrived, so it is not sent again.
