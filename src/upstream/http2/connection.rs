@@ -23,14 +23,13 @@ const WINDOW: u32 = 192 << 10;
 /// The most bytes held of one body that the upstream does not take, besides the current piece.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// A connection. Dropping an idle one closes it in order. A fenced one is reset by the drop in the
+/// A connection. Dropping an idle one closes its socket. A fenced one is reset by the drop in the
 /// middle of an exchange: see [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http2Connection {
     /// Boxed: it moves from hand to hand.
     h2: Box<h2::client::Connection<UpstreamIo, Bytes>>,
-    /// Sends requests, and keeps the connection open while it is idle. `None`: it ends with its last
-    /// stream.
-    pub(super) sender: Option<SendRequest<Bytes>>,
+    /// Sends requests, and keeps the connection open while it is idle.
+    pub(super) sender: SendRequest<Bytes>,
     socket: UpstreamSocket,
 }
 
@@ -44,10 +43,7 @@ impl Http2Connection {
     fn takes_requests(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.h2.max_concurrent_send_streams() > 0
-            && self
-                .sender
-                .as_mut()
-                .is_some_and(|sender| !matches!(sender.poll_ready(&mut cx), Poll::Ready(Err(_))))
+            && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 }
 
@@ -72,7 +68,7 @@ impl PooledConnection for Http2Connection {
             let (sender, h2) = built.map_err(|error| chain(&error))?;
             let mut connection = Self {
                 h2: Box::new(h2),
-                sender: Some(sender),
+                sender,
                 socket,
             };
             let allowed = poll_fn(|cx| match connection.poll(cx) {
@@ -103,14 +99,5 @@ impl PooledConnection for Http2Connection {
 
     fn socket(&self) -> MutexGuard<'_, SocketState> {
         self.socket.lock()
-    }
-}
-
-impl Drop for Http2Connection {
-    fn drop(&mut self) {
-        if !self.socket().busy && self.sender.take().is_some() {
-            // h2 sends GOAWAY, and ends the connection.
-            let _ = self.poll(&mut Context::from_waker(Waker::noop()));
-        }
     }
 }

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
-use http::request::Parts;
 use http::{HeaderMap, Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 
@@ -22,8 +21,6 @@ use crate::upstream::pool::PooledConnection as _;
 /// The sending of a body. `true`: h2 has all of it.
 type Upload = Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>;
 
-type Answer = Result<Response<Http2Body>, SendError>;
-
 /// Sends a request over a connection of its own, and waits for the response's head. Dropped midway,
 /// it closes the connection, by a reset if the request is fenced.
 pub(crate) async fn exchange(
@@ -31,14 +28,18 @@ pub(crate) async fn exchange(
     pool: Arc<Http2Pool>,
     uri: Option<Uri>,
     request: UpstreamRequest,
-) -> Answer {
-    let (head, body) = outgoing(request, uri)?;
+) -> Result<Response<Http2Body>, SendError> {
+    let (request, body) = outgoing(request, uri)?;
     // The upstream may have ended it, or have lowered its limit, since it was reserved.
     if !connection.is_fit() {
         connection = pool.open().await.map_err(SendError::NotSent)?;
     }
     connection.socket().busy = true;
-    let exchange = Http2Body {
+    let before = connection.socket().written;
+    let ended = body.is_end_stream();
+    let sent = connection.sender.send_request(request, ended);
+    let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
+    let mut exchange = Http2Body {
         connection: Some(connection),
         pool,
         upload: None,
@@ -46,20 +47,60 @@ pub(crate) async fn exchange(
         unwritten: Arc::default(),
         stream: None,
     };
-    exchange.send(head, body).await
+    // The drop of an empty body reports that the whole request was handed over.
+    if ended {
+        drop(body);
+    } else {
+        let unwritten = Arc::clone(&exchange.unwritten);
+        exchange.upload = Some(Box::pin(pour(body, stream, unwritten)));
+    }
+    let answered = poll_fn(|cx| {
+        if let Err(error) = exchange.poll(cx) {
+            return Poll::Ready(Err(SendError::Body(error)));
+        }
+        let response = ready!(Pin::new(&mut response).poll(cx));
+        Poll::Ready(response.map_err(|error| {
+            let connection = exchange.connection.as_ref();
+            let unsent = connection.is_some_and(|it| it.socket().written == before);
+            if unsent || unprocessed(&error) {
+                SendError::NotSent(chain(&error))
+            } else {
+                SendError::Broken(chain(&error))
+            }
+        }))
+    });
+    let (head, stream) = answered.await?.into_parts();
+    exchange.stream = Some(stream);
+    let mut fields = Fields::from(&head.headers);
+    // The library has refused different ones.
+    if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
+        fields.insert(CONTENT_LENGTH, length);
+    }
+    Ok(Response {
+        head: ResponseHead {
+            status: head.status,
+            version: head.version,
+            reason: None,
+            fields,
+        },
+        body: exchange,
+    })
 }
 
 /// A request as h2 takes it, and its body.
-fn outgoing(request: UpstreamRequest, uri: Option<Uri>) -> Result<(Parts, RequestBody), SendError> {
+fn outgoing(
+    request: UpstreamRequest,
+    uri: Option<Uri>,
+) -> Result<(Request<()>, RequestBody), SendError> {
     let UpstreamRequest { head, body } = request;
-    let (mut sent, ()) = Request::new(()).into_parts();
-    sent.headers = head.fields.to_map();
+    let mut sent = Request::new(());
+    *sent.headers_mut() = head.fields.to_map();
     // Never send a request that differs from the one that was judged.
-    let whole = sent.headers.len() == head.fields.iter().count();
+    let whole = sent.headers().len() == head.fields.iter().count();
     let uri = uri.filter(|_| whole);
-    sent.uri =
+    *sent.uri_mut() =
         uri.ok_or_else(|| SendError::NotSent("HTTP/2 cannot carry this request".to_owned()))?;
-    sent.method = head.method;
+    *sent.method_mut() = head.method;
     Ok((sent, body))
 }
 
@@ -95,58 +136,6 @@ pub(crate) struct Http2Body {
 }
 
 impl Http2Body {
-    /// Sends a request, and waits for the response's head.
-    async fn send(mut self, head: Parts, body: RequestBody) -> Answer {
-        let ended = body.is_end_stream();
-        let before = self.written();
-        let sender = self.connection.as_mut().and_then(|it| it.sender.as_mut());
-        let sender = sender.ok_or_else(|| SendError::NotSent("the connection has ended".into()))?;
-        let sent = sender.send_request(Request::from_parts(head, ()), ended);
-        let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
-        // The drop of an empty body reports that the whole request was handed over.
-        if ended {
-            drop(body);
-        } else {
-            let unwritten = Arc::clone(&self.unwritten);
-            self.upload = Some(Box::pin(pour(body, stream, unwritten)));
-        }
-        let answered = poll_fn(|cx| {
-            if let Err(error) = self.poll(cx) {
-                return Poll::Ready(Err(SendError::Body(error)));
-            }
-            let response = ready!(Pin::new(&mut response).poll(cx));
-            Poll::Ready(response.map_err(|error| {
-                if before == self.written() || unprocessed(&error) {
-                    SendError::NotSent(chain(&error))
-                } else {
-                    SendError::Broken(chain(&error))
-                }
-            }))
-        });
-        let (head, stream) = answered.await?.into_parts();
-        self.stream = Some(stream);
-        let mut fields = Fields::from(&head.headers);
-        // The library has refused different ones.
-        if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
-            fields.insert(CONTENT_LENGTH, length);
-        }
-        Ok(Response {
-            head: ResponseHead {
-                status: head.status,
-                version: head.version,
-                reason: None,
-                fields,
-            },
-            body: self,
-        })
-    }
-
-    /// How many bytes have gone over the connection, requests and others.
-    fn written(&self) -> Option<u64> {
-        let connection = self.connection.as_ref();
-        connection.map(|connection| connection.socket().written)
-    }
-
     /// Sends more of the request, without reading the response. Ready if the request broke off.
     pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         match self.poll(cx) {
@@ -194,7 +183,7 @@ impl Http2Body {
     /// first call on, nothing polls it any more. So a part of the request that is in h2 then is never
     /// sent.
     pub(crate) fn taken(&mut self) -> Poll<bool> {
-        // h2 would not close an idle connection in order while there is one.
+        // h2 counts the stream as open while there is one.
         self.stream = None;
         let Some(connection) = &self.connection else {
             return Poll::Ready(true);
