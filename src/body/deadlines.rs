@@ -28,21 +28,11 @@ pub(crate) struct BodyRules {
 }
 
 impl BodyRules {
-    /// Counts a limit that was reached. Want of room is counted where it is found.
-    pub(super) fn count(&self, error: &UploadError) {
-        let limit = match error {
-            UploadError::TooLarge(_) => Limit::BodyMax,
-            UploadError::TooSlow(_) => Limit::BodyTimeout,
-            UploadError::Paused(_) => Limit::BodyProgress,
-            UploadError::NoRoom | UploadError::Broken(_) => return,
-        };
-        self.memory.metrics.limit(limit);
-    }
-
     /// The deadline for pauses. `total`: also for the upload as a whole.
-    pub(super) fn deadlines(&self, total: Option<Duration>) -> UploadDeadlines {
+    pub(super) fn deadlines(&self, total: bool) -> UploadDeadlines {
+        let timeout = self.settings.timeout.0;
         UploadDeadlines {
-            total: total.map(|total| (total, total)),
+            total: total.then_some((timeout, timeout)),
             pause: self.settings.progress_timeout.0,
             since: None,
             timer: DeadlineTimer::default(),
@@ -57,7 +47,10 @@ impl BodyRules {
     /// Refuses a body of which this many bytes are known.
     pub(super) fn allow(&self, length: u64) -> Result<(), UploadError> {
         match self.settings.max.0 {
-            Some(max) if length > max.0 => Err(UploadError::TooLarge(max.0)),
+            Some(max) if length > max.0 => {
+                self.memory.metrics.limit(Limit::BodyMax);
+                Err(UploadError::TooLarge(max.0))
+            }
             _ => Ok(()),
         }
     }
@@ -87,7 +80,7 @@ impl UploadDeadlines {
 
     /// The client is waited for. Ready when it has taken too long; a pause counts only if the
     /// client is `due`.
-    pub(super) fn wait(&mut self, cx: &mut Context<'_>, due: bool) -> Poll<UploadError> {
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, due: bool) -> Poll<(UploadError, Limit)> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let paused = due.then_some(since + self.pause);
         let total = self.total.map(|(_, left)| since + left);
@@ -96,8 +89,10 @@ impl UploadDeadlines {
         };
         ready!(self.timer.poll(cx, first));
         Poll::Ready(match self.total {
-            Some((limit, left)) if since + left == first => UploadError::TooSlow(limit),
-            _ => UploadError::Paused(self.pause),
+            Some((limit, left)) if since + left == first => {
+                (UploadError::TooSlow(limit), Limit::BodyTimeout)
+            }
+            _ => (UploadError::Paused(self.pause), Limit::BodyProgress),
         })
     }
 }
@@ -205,7 +200,7 @@ mod tests {
             tokio::time::advance(60 * second).await;
         }
         let began = Instant::now();
-        let error = poll_fn(|cx| deadlines.wait(cx, true)).await;
+        let (error, _) = poll_fn(|cx| deadlines.wait(cx, true)).await;
         assert!(matches!(error, UploadError::TooSlow(limit) if limit == 10 * second));
         assert!(began.elapsed().as_secs() <= 1);
     }

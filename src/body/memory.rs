@@ -111,6 +111,9 @@ impl BufferedBody {
     /// # Errors
     /// There is no room for it.
     pub(crate) fn push(&mut self, data: Bytes) -> Result<(), UploadError> {
+        if data.is_empty() {
+            return Ok(());
+        }
         if !self.share.grow(data.len()) {
             return Err(UploadError::NoRoom);
         }

@@ -51,82 +51,61 @@ struct StreamedRest {
 }
 
 impl RequestBody {
+    fn new(rules: &BodyRules, sized: bool) -> Self {
+        Self {
+            buffered: BufferedBody::new(rules.memory.share()),
+            rest: None,
+            sized,
+            progress: None,
+        }
+    }
+
     /// Reads up to `body.buffer` bytes. `hold`: after this time, the rest is left to be streamed.
     pub(crate) async fn read(
-        incoming: Received,
+        mut incoming: Received,
         fields: &Fields,
         rules: &BodyRules,
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
-        let body = Self {
-            buffered: BufferedBody::new(rules.memory.share()),
-            rest: None,
-            sized: fields.contains(CONTENT_LENGTH),
-            progress: None,
-        };
-        let filled = body.fill(incoming, rules, hold).await;
-        filled.inspect_err(|error| rules.count(error))
-    }
-
-    async fn fill(
-        mut self,
-        mut incoming: Received,
-        rules: &BodyRules,
-        hold: Option<Duration>,
-    ) -> Result<Self, UploadError> {
         rules.admit(&incoming)?;
-        let limits = rules.settings;
-        if let Some(content) = incoming.take_whole(limits.buffer.0) {
+        let mut body = Self::new(rules, fields.contains(CONTENT_LENGTH));
+        let buffer = rules.settings.buffer.0;
+        if let Some(content) = incoming.take_whole(buffer) {
             // It has come with its head, so there is nothing to wait for.
-            if !content.is_empty() {
-                self.buffered.push(content)?;
-            }
-            return Ok(self);
+            body.buffered.push(content)?;
+            return Ok(body);
         }
-        let is_long = incoming.left().is_some_and(|left| left > limits.buffer.0);
-        let wanted = if is_long || limits.buffer.0 == 0 {
-            BEGINNING.min(limits.buffer.0)
+        let is_long = incoming.left().is_some_and(|left| left > buffer);
+        let wanted = if is_long || buffer == 0 {
+            BEGINNING.min(buffer)
         } else {
-            limits.buffer.0.saturating_add(1)
+            buffer.saturating_add(1)
         };
-        let mut deadlines = rules.deadlines(Some(limits.timeout.0));
+        let mut rest = StreamedRest::new(incoming, rules);
         let mut expired = pin!(OptionFuture::from(hold.map(tokio::time::sleep)));
-        while self.buffered.length() < wanted {
-            let next = poll_fn(|cx| {
-                if let Poll::Ready(data) = incoming.poll_data(cx) {
-                    return Poll::Ready(Ok(Some(data)));
+        while body.buffered.length() < wanted {
+            let next = poll_fn(|cx| match rest.poll_data(true, cx) {
+                Poll::Pending if expired.as_mut().poll(cx) == Poll::Ready(Some(())) => {
+                    Poll::Ready(None)
                 }
-                if expired.as_mut().poll(cx) == Poll::Ready(Some(())) {
-                    return Poll::Ready(Ok(None));
-                }
-                deadlines.wait(cx, true).map(Err)
+                next => next.map(Some),
             });
-            let Some(data) = next.await? else { break };
-            let Some(data) = data else { return Ok(self) };
-            let data = data.map_err(UploadError::Broken)?;
-            // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
-            if data.is_empty() {
-                continue;
-            }
-            deadlines.moved();
-            self.buffered.push(data)?;
-            rules.allow(self.buffered.length())?;
+            let Some(data) = next.await else { break };
+            let Some(data) = data? else { return Ok(body) };
+            body.buffered.push(data)?;
         }
-        self.rest = Some(StreamedRest::new(incoming, rules, self.buffered.length()));
-        Ok(self)
+        body.rest = Some(Box::new(rest));
+        Ok(body)
     }
 
     /// A body that is streamed from its first byte.
     pub(crate) fn streamed(incoming: Received, rules: &BodyRules) -> Result<Self, UploadError> {
-        rules
-            .admit(&incoming)
-            .inspect_err(|error| rules.count(error))?;
-        Ok(Self {
-            buffered: BufferedBody::new(rules.memory.share()),
-            rest: (!incoming.is_end()).then(|| StreamedRest::new(incoming, rules, 0)),
-            sized: false,
-            progress: None,
-        })
+        rules.admit(&incoming)?;
+        let mut body = Self::new(rules, false);
+        if !incoming.is_end() {
+            body.rest = Some(Box::new(StreamedRest::new(incoming, rules)));
+        }
+        Ok(body)
     }
 
     /// The body, if it has been read whole.
@@ -134,53 +113,49 @@ impl RequestBody {
         self.rest.is_none().then_some(&self.buffered)
     }
 
-    /// The body of a fenced request as it goes upstream. `progress` is told when nothing more
-    /// of it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
-    /// because newer tokens wait for it.
-    pub(crate) fn send(mut self, progress: Arc<UploadProgress>) -> Self {
+    /// The body as it goes upstream. `progress` is told when nothing more of it will be sent: it has
+    /// been handed over whole, or was dropped. The upload of a `fenced` request has a deadline, because
+    /// newer tokens wait for it. Another one may go on for as long as it moves (images, backups, gRPC
+    /// streams): only a client that pauses is cut.
+    pub(crate) fn send(mut self, progress: Arc<UploadProgress>, fenced: bool) -> Self {
         if let Some(rest) = &mut self.rest {
-            rest.deadlines = rest.rules.deadlines(Some(rest.rules.settings.timeout.0));
-            rest.fenced = true;
+            rest.deadlines = rest.rules.deadlines(fenced);
+            rest.fenced = fenced;
         }
-        self.send_unfenced(progress)
-    }
-
-    /// The body of an unfenced request. It delays no other request, so a long upload may go on for
-    /// as long as it moves (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(crate) fn send_unfenced(mut self, progress: Arc<UploadProgress>) -> Self {
         self.progress = Some(progress);
         self
     }
 }
 
 impl StreamedRest {
-    fn new(source: Received, rules: &BodyRules, length: u64) -> Box<Self> {
-        Box::new(Self {
+    fn new(source: Received, rules: &BodyRules) -> Self {
+        Self {
             source,
             rules: rules.clone(),
-            deadlines: rules.deadlines(None),
-            length,
+            deadlines: rules.deadlines(true),
+            length: 0,
             fenced: false,
-        })
+        }
     }
 
-    fn poll(
+    /// The next data. `due`: the client has to go on sending.
+    fn poll_data(
         &mut self,
-        progress: &UploadProgress,
+        due: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, UploadError>> {
         let Poll::Ready(data) = self.source.poll_data(cx) else {
-            progress.waits();
-            let due = self.fenced || progress.client_is_due();
-            return self.deadlines.wait(cx, due).map(Err);
+            let (late, limit) = ready!(self.deadlines.wait(cx, due));
+            self.rules.memory.metrics.limit(limit);
+            return Poll::Ready(Err(late));
         };
         let data = data.transpose().map_err(UploadError::Broken)?;
+        // An empty DATA frame of HTTP/2 is no progress.
         if let Some(data) = data.as_ref().filter(|data| !data.is_empty()) {
             self.length += data.len() as u64;
             self.deadlines.moved();
             self.rules.allow(self.length)?;
         }
-        progress.moved();
         Poll::Ready(Ok(data))
     }
 }
@@ -212,7 +187,13 @@ impl Body for RequestBody {
         let Some(rest) = &mut this.rest else {
             return Poll::Ready(None);
         };
-        let data = ready!(rest.poll(progress, cx)).inspect_err(|error| rest.rules.count(error))?;
+        let next = rest.poll_data(rest.fenced || progress.client_is_due(), cx);
+        if next.is_pending() {
+            progress.waits();
+        } else {
+            progress.moved();
+        }
+        let data = ready!(next)?;
         if data.is_none() {
             this.rest = None;
         }

@@ -88,7 +88,7 @@ impl Proxy {
             attempt,
             via: self.via,
         };
-        let body = upload.send(Arc::clone(&terms.progress));
+        let body = upload.send(Arc::clone(&terms.progress), true);
         let idempotency = idempotency.as_ref();
         let own = idempotency.map(|(name, key)| (*name, key.as_deref()));
         let exchange = self.exchange(context, head, body, Some(subject), own);

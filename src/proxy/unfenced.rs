@@ -68,7 +68,7 @@ impl Proxy {
         }
         let progress = Arc::new(UploadProgress::default());
         context.progress.sends(&progress);
-        let body = upload.send_unfenced(Arc::clone(&progress));
+        let body = upload.send(Arc::clone(&progress), false);
         let exchange = self.exchange(context, head, body, None, None);
         let Exchange { mut request, span } = *exchange;
         if let Some(opening) = &opening {

@@ -54,7 +54,7 @@ fn request() -> UpstreamRequest {
     let fields = Fields::default();
     UpstreamRequest {
         head: RequestHead::new(Method::GET, target, Version::HTTP_11, fields),
-        body: RequestBody::empty().send(Arc::default()),
+        body: RequestBody::empty().send(Arc::default(), true),
     }
 }
 

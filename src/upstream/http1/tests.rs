@@ -88,7 +88,7 @@ fn request(method: Method, upload: RequestBody) -> UpstreamRequest {
     fields.append("host", "x");
     UpstreamRequest {
         head: RequestHead::new(method, target, Version::HTTP_11, fields),
-        body: upload.send(Arc::default()),
+        body: upload.send(Arc::default(), true),
     }
 }
 

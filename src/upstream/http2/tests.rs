@@ -47,7 +47,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let fields = Fields::default();
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
-            body: RequestBody::unlimited(body).send(Arc::clone(&progress)),
+            body: RequestBody::unlimited(body).send(Arc::clone(&progress), true),
         };
         let own = connection.expect("opened");
         let uri = Some("http://x/".parse().expect("a target"));

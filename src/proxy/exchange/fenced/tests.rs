@@ -110,7 +110,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             span: None,
             request: UpstreamRequest {
                 head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
-                body: upload.send(Arc::clone(&terms.progress)),
+                body: upload.send(Arc::clone(&terms.progress), true),
             },
         };
         (Box::new(exchange), terms)
