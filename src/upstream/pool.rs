@@ -22,9 +22,8 @@ use super::socket::SocketState;
 use crate::locked::locked;
 use crate::worker::PerWorker;
 
-/// How often idle connections are checked: at most, and at least.
-pub(super) const SWEEP: (Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_millis(500));
+/// How often idle connections are checked.
+const SWEEP: Duration = Duration::from_millis(500);
 
 /// A connection that carries one exchange after the other.
 pub(crate) trait PooledConnection: Send + Sized + 'static {
@@ -52,15 +51,11 @@ pub(crate) struct Pool<C> {
 impl<C: PooledConnection> Pool<C> {
     /// Call it within a runtime.
     pub(super) fn new(connecting: Connecting) -> Arc<Self> {
-        let idle_timeout = connecting.settings.idle_timeout.0;
         let pool = Arc::new(Self {
             connecting,
             shards: PerWorker::new(Vec::new),
         });
-        if !idle_timeout.is_zero() {
-            let every = idle_timeout.clamp(SWEEP.0, SWEEP.1);
-            tokio::spawn(sweep(Arc::downgrade(&pool), every));
-        }
+        tokio::spawn(sweep(Arc::downgrade(&pool)));
         pool
     }
 
@@ -118,9 +113,9 @@ impl<C: PooledConnection> Pool<C> {
 }
 
 /// Checks idle connections for as long as there is the pool.
-async fn sweep<C: PooledConnection>(pool: Weak<Pool<C>>, every: Duration) {
+async fn sweep<C: PooledConnection>(pool: Weak<Pool<C>>) {
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(SWEEP).await;
         let Some(pool) = pool.upgrade() else {
             return;
         };
