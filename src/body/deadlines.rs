@@ -104,7 +104,7 @@ pub(crate) struct UploadProgress {
     taken: AtomicU64,
     /// The client is waited for.
     waits: AtomicBool,
-    /// The upstream has begun to answer.
+    /// The upstream has begun to answer an unfenced request.
     answered: AtomicBool,
     /// Nothing more of the request will be sent.
     is_sent: AtomicBool,
@@ -126,13 +126,13 @@ impl UploadProgress {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Says if the client has to go on sending. It need not once it is being answered: it may wait
-    /// for the answer first (bidirectional gRPC).
+    /// Says if the client has to go on sending. Where newer tokens do not wait, it need not once it
+    /// is being answered: it may wait for the answer first (bidirectional gRPC).
     pub(super) fn client_is_due(&self) -> bool {
         !self.answered.load(Ordering::Relaxed)
     }
 
-    /// The upstream has begun to answer.
+    /// The upstream has begun to answer an unfenced request.
     pub(crate) fn answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }
@@ -156,26 +156,23 @@ impl UploadProgress {
     pub(crate) async fn silent(&self, began: Instant, limit: Duration, again: impl Fn(Instant)) {
         let mut taken = self.taken.load(Ordering::Relaxed);
         let mut timer = SpareTimer::take();
-        let mut deadline = began + limit;
+        let (mut deadline, mut sent) = (began + limit, false);
         loop {
             tokio::select! {
                 biased;
                 // Most requests have been sent at the first poll.
-                () = self.sent.notified() => break,
-                () = poll_fn(|cx| timer.poll(cx, deadline)) => {}
-            }
-            let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
-            if before == taken && !self.is_waiting() {
-                return;
+                () = self.sent.notified(), if !sent => sent = true,
+                () = poll_fn(|cx| timer.poll(cx, deadline)) => {
+                    let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
+                    if sent || before == taken && !self.is_waiting() {
+                        return;
+                    }
+                }
             }
             let now = Instant::now();
             again(now);
             deadline = now + limit;
         }
-        let sent = Instant::now();
-        again(sent);
-        deadline = sent + limit;
-        poll_fn(|cx| timer.poll(cx, deadline)).await;
     }
 }
 

@@ -46,8 +46,6 @@ struct StreamedRest {
     deadlines: UploadDeadlines,
     /// The bytes of the body that have come.
     length: u64,
-    /// The client has to go on sending, whatever the upstream does.
-    fenced: bool,
 }
 
 impl RequestBody {
@@ -120,7 +118,6 @@ impl RequestBody {
     pub(crate) fn send(mut self, progress: Arc<UploadProgress>, fenced: bool) -> Self {
         if let Some(rest) = &mut self.rest {
             rest.deadlines = rest.rules.deadlines(fenced);
-            rest.fenced = fenced;
         }
         self.progress = Some(progress);
         self
@@ -134,7 +131,6 @@ impl StreamedRest {
             rules: rules.clone(),
             deadlines: rules.deadlines(true),
             length: 0,
-            fenced: false,
         }
     }
 
@@ -187,7 +183,7 @@ impl Body for RequestBody {
         let Some(rest) = &mut this.rest else {
             return Poll::Ready(None);
         };
-        let next = rest.poll_data(rest.fenced || progress.client_is_due(), cx);
+        let next = rest.poll_data(progress.client_is_due(), cx);
         if next.is_pending() {
             progress.waits();
         } else {
