@@ -16,7 +16,7 @@ use super::{http1, http2};
 use crate::config::TlsSettings;
 use crate::metrics::{HandshakeError, Limit};
 use crate::proxy::{Client, ClientNames, Proxy};
-use crate::socket::{self, Socket};
+use crate::socket;
 use crate::timed_socket::TimedSocket;
 
 /// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
@@ -40,7 +40,11 @@ async fn run(proxy: &Arc<Proxy>, accepted: Accepted, state: &Arc<ConnectionState
     let Ok(socket) = socket::attach(socket) else {
         return tracing::debug!("a connection could not be handed over");
     };
-    prepare(&socket);
+    if let Either::Left(tcp) = &socket {
+        socket::keep_alive(tcp);
+        // Fails only on a closed socket.
+        let _ = SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
+    }
     let limits = &proxy.limits;
     let socket = TimedSocket::new(socket, limits.write_timeout.0, move || {
         open.write_timed_out();
@@ -63,14 +67,6 @@ async fn run(proxy: &Arc<Proxy>, accepted: Accepted, state: &Arc<ConnectionState
     if let Some((stream, begun)) = http1::serve(stream, &site).await {
         // Boxed: a connection that speaks HTTP/1 does not need this memory.
         Box::pin(http2::serve(stream, begun, &site)).await;
-    }
-}
-
-fn prepare(socket: &Socket) {
-    if let Either::Left(tcp) = socket {
-        socket::keep_alive(tcp);
-        // Fails only on a closed socket.
-        let _ = SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
     }
 }
 

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use tokio::io::{AsyncWriteExt as _, copy, sink};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -165,8 +165,8 @@ impl Http1Connection<'_> {
             trailers: takes_trailers(&head.fields),
             keeps,
         };
-        let (switch, switched) = oneshot::channel();
-        head.upgrade = request.upgrade.then_some(switched);
+        let (switch, switched) = request.upgrade.then(oneshot::channel).unzip();
+        head.upgrade = switched;
         let body = self.input.begin_body(request.framing, request.expects);
         let response = {
             let Site { proxy, peer, .. } = self.site;
@@ -180,10 +180,9 @@ impl Http1Connection<'_> {
             return self.answer(response, asked).await;
         }
         self.output.begin(response, asked, false);
-        if self.is_answered().await {
-            AfterAnswer::Switch(switch)
-        } else {
-            AfterAnswer::Drop
+        match switch {
+            Some(switch) if self.is_answered().await => AfterAnswer::Switch(switch),
+            _ => AfterAnswer::Drop,
         }
     }
 
@@ -236,9 +235,7 @@ impl Http1Connection<'_> {
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
             head: self.input.buf.starts_with(b"HEAD "),
-            version: Version::HTTP_11,
-            trailers: false,
-            keeps: false,
+            ..Asked::default()
         };
         self.answer(proxy.refuse(error, peer), asked).await
     }

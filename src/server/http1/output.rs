@@ -18,7 +18,7 @@ use crate::json_values::wall_clock;
 use crate::proxy::ClientBody;
 
 /// The properties of a request that its response depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     /// HEAD: the response has no content.
     pub head: bool,
