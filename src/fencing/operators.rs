@@ -308,7 +308,8 @@ impl Fencing {
         resource: &ResourceKey,
     ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
         let rows = self.store.look(std::slice::from_ref(resource)).await?;
-        Ok(rows.into_iter().next())
+        let row = rows.into_iter().next();
+        Ok(row.map(|(mark, found)| (mark, found.open)))
     }
 }
 

@@ -9,7 +9,7 @@ use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
 use super::engine::{Engine, Session, Turn};
 use super::instances::{Instances, NOT_SETTLED, TOUCH};
 use super::records::{
-    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, Signature,
+    AuditRow, Era, Found, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, Signature,
     StoreError,
 };
 use super::rows::{self, Failure};
@@ -46,14 +46,11 @@ const RECORD_AUDIT: &str = "INSERT INTO audit (namespace, resource, action, befo
 #[async_trait]
 pub trait Administration: Instances {
     /// The rows of those of these resources that have one, in no order, without the epochs that
-    /// are over. One snapshot.
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+    /// are over. One snapshot. In each [`Found`], the mark stands as the one before.
+    async fn look(&self, resources: &[ResourceKey]) -> Result<Vec<(MarkRow, Found)>, StoreError> {
         let keys = resources.iter().map(|key| key.as_str().to_owned());
         let keys = vec![Value::Texts(keys.collect())];
-        let sql = "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, {changed_ms}, {open} \
+        let sql = "SELECT m.resource, m.token, m.spent_by, m.era, m.given_back, {changed_ms}, {open} \
              FROM marks AS m {named}";
         self.engine().fetch(Turn::Look, sql, keys, rows::look).await
     }
@@ -81,7 +78,7 @@ pub trait Administration: Instances {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError> {
-        let sql = "SELECT resource, token, spent_by IS NOT NULL, era, {changed_ms}, '[]' FROM marks AS m \
+        let sql = "SELECT resource, token, spent_by, era, given_back, {changed_ms}, '[]' FROM marks AS m \
              WHERE namespace = $1 AND resource >= $2 AND resource < $3 ORDER BY resource LIMIT $4";
         let (from, until) = rows::span(prefix, after);
         let range = vec![Text(from), Text(until), Number(limit.into())];

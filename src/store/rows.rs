@@ -63,20 +63,27 @@ pub(super) fn triples(open: &[Epoch]) -> Vec<i64> {
     open.iter().flat_map(triple).collect()
 }
 
-/// `(resource, token, spent, era, since_ms, epochs as JSON)`.
-pub(super) type LookColumns = (String, i64, bool, i64, i64, String);
+/// `(resource, token, spent_by, era, given_back, since_ms, epochs as JSON)`.
+pub(super) type LookColumns = (String, i64, Option<String>, i64, i64, i64, String);
 
 pub(super) fn look(
-    (resource, token, spent, era, since_ms, open): LookColumns,
-) -> Result<(MarkRow, Vec<Epoch>), StoreError> {
+    (resource, token, spent_by, era, given_back, since_ms, open): LookColumns,
+) -> Result<(MarkRow, Found), StoreError> {
     let mark = MarkRow {
         resource: key(&resource)?,
         token: number(token)?,
-        spent,
+        spent: spent_by.is_some(),
         era,
         since_ms,
     };
-    Ok((mark, json_epochs(&open)?))
+    let found = Found {
+        before: Some(mark.token),
+        era,
+        spent_by,
+        given_back,
+        open: json_epochs(&open)?,
+    };
+    Ok((mark, found))
 }
 
 /// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, ended)`.

@@ -186,7 +186,6 @@ impl EpochTable {
             closing: false,
             wanted: false,
             superseded: Arc::new(CancellationToken::new()),
-            opened: sent.now,
             used: sent.now,
             looked: sent.now,
         });
@@ -278,7 +277,7 @@ impl EpochEntry {
     /// Ends the statement about this resource. Says whether the next one is due.
     fn answered(&mut self) -> bool {
         self.statement = Statement::None;
-        (self.renew || !self.asking.is_empty()) && self.due()
+        !self.asking.is_empty() && self.due()
     }
 
     /// Whether one of these epochs, which are in use, is not open in the store.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::entry::{EpochEntry, OwnEpoch, Statement};
+use super::entry::{EpochEntry, Statement};
 use super::request::{Answers, Waiter, Want};
 use super::spent::Spend;
 use super::{EpochTable, Lane};
@@ -123,19 +123,15 @@ impl EpochTable {
     fn compose_one(&self, key: &ResourceKey, composed: &mut Composed, answers: &mut Answers) {
         let mut shard = self.shard(key);
         let spent = shard.spends.peek(key).cloned();
-        let Sent {
-            by, server, now, ..
-        } = &composed.sent;
+        let Sent { by, server, .. } = &composed.sent;
         let asked = self.within(&mut shard, key, |entry| {
             entry.statement = Statement::None;
             let waiters = entry.still_asking((by.incarnation, *server), answers);
-            let renewed = entry.renewed(by, *now);
             let known = entry.known;
-            let chosen = choose(&waiters, entry.mark(), || self.setup.growth.take());
-            let renewal = renewed.map(|token| (token, MarkRoom::Free, true));
-            let (token, room, believed) = chosen.or(renewal)?;
+            let (token, room, believed) =
+                choose(&waiters, entry.mark(), || self.setup.growth.take())?;
             let top = || waiters.iter().filter(|waiter| waiter.token == token);
-            let opens = renewed == Some(token) || top().any(|waiter| waiter.want == Want::Open);
+            let opens = top().any(|waiter| waiter.want == Want::Open);
             let opening = opens.then(|| self.opening.fetch_add(1, Ordering::AcqRel));
             if believed {
                 // Without use from now on: the statement may drop them.
@@ -196,18 +192,6 @@ impl EpochEntry {
             }
         }
         left
-    }
-
-    /// The token of the epoch to reopen, if one is due.
-    fn renewed(&mut self, by: &Identity, now: Instant) -> Option<Token> {
-        if !std::mem::take(&mut self.renew) {
-            return None;
-        }
-        let usable = |own: &&mut OwnEpoch| !own.closing && own.incarnation == by.incarnation;
-        let newest = self.epochs.iter_mut().filter(usable);
-        let newest = newest.max_by_key(|own| own.epoch.token)?;
-        newest.looked = now;
-        Some(newest.epoch.token)
     }
 }
 

@@ -39,7 +39,6 @@ pub(super) struct OwnEpoch {
     ///
     /// [`EpochTable::another_server`]: super::EpochTable::another_server
     pub(super) server: u64,
-    pub(super) opened: Instant,
     pub(super) used: Instant,
     /// When its row was last read, or queued to be read.
     pub(super) looked: Instant,
@@ -80,8 +79,6 @@ pub(super) struct EpochEntry {
     pub(super) epochs: Vec<OwnEpoch>,
     /// Requests that wait for the store.
     pub(super) asking: Vec<Waiter>,
-    /// The next statement reopens the epoch in use, under another number.
-    pub(super) renew: bool,
     pub(super) statement: Statement,
     /// How many requests wait for older ones.
     pub(super) waiting: usize,

@@ -12,7 +12,7 @@ use super::spent::Spend;
 use crate::fencing::lease::Identity;
 use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Epoch, Era, MarkRow, Notification, Opening};
+use crate::store::{Era, Found, Notification, Opening};
 
 /// A row that is to be read, and what was known here before.
 #[derive(Debug)]
@@ -46,37 +46,36 @@ impl EpochTable {
         looking.collect()
     }
 
-    /// Enters a row that was read under `era`; `None`: the store has none. `holds`: whether the
-    /// lease of `by` holds.
+    /// Enters a row that was read under `era`. `holds`: whether the lease of `by` holds.
     pub fn looked(
         &self,
         looking: &Looking,
-        row: Option<&(MarkRow, Vec<Epoch>)>,
+        found: &Found,
         (era, by, holds): (Era, &Identity, bool),
     ) {
-        if let Some((mark, _)) = row
-            && mark.era > era
-        {
-            self.adopt(mark.era);
+        if found.era > era {
+            self.adopt(found.era);
             return;
         }
-        let key = &looking.key;
-        let open = row.map_or(&[][..], |(_, open)| open.as_slice());
-        let found = row.map(|(mark, _)| mark.token);
+        let (key, open) = (&looking.key, &found.open);
         let mut shard = self.shard(key);
         if self.newest.load(Ordering::Acquire) != era {
             return;
         }
-        let spent = shard.spends.peek(key) == looking.spent.as_ref();
-        let due = self.within(&mut shard, key, |entry| {
+        // A spending that is being given back is no longer known here.
+        let spent = looking.spent.as_ref();
+        let spent = spent.filter(|spent| shard.spends.peek(key) == Some(spent));
+        let unspent = spent.is_some_and(|spent| spent.is_missing(spent.token, found));
+        self.within(&mut shard, key, |entry| {
             let known = looking.known.map(|(known, _)| known);
-            if holds && (found < known || entry.misses(by, &looking.used, open)) {
+            let lost = found.before < known || unspent;
+            if holds && (lost || entry.misses(by, &looking.used, open)) {
                 // Under a lapsed lease others may have declared this instance dead, and overridden
                 // what its epochs protected.
-                self.lost(key, entry, known, found);
-                return false;
+                self.lost(key, entry, known, found.before);
+                return;
             }
-            if let Some(mark) = found {
+            if let Some(mark) = found.before {
                 entry.want_below(mark);
                 entry.learn(mark, era);
                 // Closed here, or never used: a newer token need not wait for the publication.
@@ -94,19 +93,7 @@ impl EpochTable {
                 }
             }
             entry.ring();
-            // It may have been given back, or overridden: a statement finds out, under the row's
-            // lock.
-            let spent = looking.spent.as_ref().filter(|spend| spent && spend.own);
-            let unspent = spent.is_some_and(|spend| {
-                found == Some(spend.token) && row.is_some_and(|(mark, _)| !mark.spent)
-            });
-            entry.renew |= unspent;
-            unspent && entry.due()
         });
-        drop(shard);
-        if due {
-            self.ready.push(self.ready.lane(0), key.clone());
-        }
     }
 
     /// The resources at which an epoch is open here, shard by shard.

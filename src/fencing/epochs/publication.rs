@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::EpochTable;
-use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
+use super::entry::{EpochEntry, Quarantine, Statement};
 use crate::locked::locked;
-use crate::routing::ResourceKey;
 use crate::store::{InstanceId, Opening, Publication};
 
 /// An epoch without a permit for this long is over: a crash makes only what is in use wait. Equal
@@ -19,11 +18,6 @@ const IDLE: Duration = Duration::from_secs(5);
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
 /// The most openings that a publication leaves open by name.
 const MOST_LEFT: usize = 4096;
-/// An epoch that has been in use for longer is reopened, under a higher number, when a publication
-/// cannot name them all: it says nothing of openings from the first unnamed one on.
-const LONG: Duration = Duration::from_mins(1);
-/// The most epochs that are reopened after one publication.
-const RENEWED: usize = 1024;
 
 impl EpochTable {
     /// Closes the epochs that are idle, and composes what is over now: every opening of `instance`
@@ -36,34 +30,12 @@ impl EpochTable {
         // before stands in its entry as sent, or as an epoch, or is out of use for ever.
         let below = self.opening.load(Ordering::Acquire);
         let mut left = Vec::new();
-        let mut long = Vec::new();
-        self.every(|key, entry| {
+        self.every(|_, entry| {
             entry.close_idle(idle, now);
             left.extend(entry.openings(instance));
-            if let Some(opening) = entry.long_in_use(now) {
-                long.push((opening, key.clone()));
-            }
         });
         left.retain(|opening| *opening < below);
-        let publication = name_some(below, left);
-        if publication.below < below {
-            self.renew(long);
-        }
-        publication
-    }
-
-    /// Has the oldest of these epochs reopened.
-    fn renew(&self, mut long: Vec<(Opening, ResourceKey)>) {
-        long.sort_unstable_by_key(|(opening, _)| *opening);
-        for (_, key) in long.into_iter().take(RENEWED) {
-            let due = self.with(&key, |entry| {
-                entry.renew = true;
-                entry.due()
-            });
-            if due {
-                self.ready.push(self.ready.lane(0), key);
-            }
-        }
+        name_some(below, left)
     }
 
     /// Ends the run: closes every epoch. All are over but those that have something in flight or
@@ -111,12 +83,5 @@ impl EpochEntry {
             Statement::None | Statement::Due => None,
         };
         self.used_by(instance).chain(sent)
-    }
-
-    /// The opening of an epoch that has been usable for long.
-    fn long_in_use(&self, now: Instant) -> Option<Opening> {
-        let long =
-            |own: &&OwnEpoch| !own.closing && now.saturating_duration_since(own.opened) >= LONG;
-        self.epochs.iter().find(long).map(|own| own.epoch.opening)
     }
 }

@@ -14,7 +14,7 @@ use crate::fencing::tests::{LOSS, ROOM, SETTLE, key, signed, token};
 use crate::metrics::Metrics;
 use crate::routing::Needs;
 use crate::store::{
-    Batch, Epoch, Found, MarkRow, Notification, Opening, Override, Publication, StoreError, Terms,
+    Batch, Epoch, Found, Notification, Opening, Override, Publication, StoreError, Terms,
 };
 
 mod bounds;
@@ -227,19 +227,20 @@ impl One {
         looking.into_iter().next().expect("it is active")
     }
 
-    fn row(&self, on: &str) -> Option<(MarkRow, Vec<Epoch>)> {
-        self.rows.borrow().view(&key(on))
+    fn row(&self, on: &str) -> Found {
+        let row = self.rows.borrow().view(&key(on));
+        row.map(|(_, found)| found).unwrap_or_default()
     }
 
-    fn looked(&self, looking: &look::Looking, row: Option<&(MarkRow, Vec<Epoch>)>, era: Era) {
+    fn looked(&self, looking: &look::Looking, found: &Found, era: Era) {
         let holds = self.holds.get();
         self.table
-            .looked(looking, row, (era, &self.by.borrow(), holds));
+            .looked(looking, found, (era, &self.by.borrow(), holds));
     }
 
     fn look(&self, on: &str) {
         let (era, looking) = (self.table.era(), self.looking(on));
-        self.looked(&looking, self.row(on).as_ref(), era);
+        self.looked(&looking, &self.row(on), era);
     }
 
     /// Cedes what is to be ceded. Returns the tokens.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{LOOK_AGAIN, Membership, RETRY};
 use crate::routing::ResourceKey;
-use crate::store::{Heard, Repair, StoreError};
+use crate::store::{Found, Heard, Repair, StoreError};
 
 /// How long a resource that could not be repaired by itself waits for its next turn.
 const POSTPONED: Duration = Duration::from_secs(30);
@@ -60,16 +60,15 @@ impl Membership {
         // the answer comes.
         let (era, by) = (self.table().era(), self.fencing.lease.identity());
         let looking = self.table().looking(keys, &by);
-        let rows = self.fencing.store.look(keys).await?;
+        let rows = self.fencing.store.look(keys).await?.into_iter();
         self.fencing.metrics.store_answered();
-        let rows = rows.into_iter();
-        let rows: HashMap<ResourceKey, _> = rows
-            .map(|(mark, open)| (mark.resource.clone(), (mark, open)))
-            .collect();
+        let rows: HashMap<ResourceKey, Found> =
+            rows.map(|(mark, found)| (mark.resource, found)).collect();
         let holds = self.fencing.lease.holds(by.incarnation);
+        let none = Found::default();
         for one in &looking {
-            let row = rows.get(&one.key);
-            self.table().looked(one, row, (era, &by, holds));
+            let found = rows.get(&one.key).unwrap_or(&none);
+            self.table().looked(one, found, (era, &by, holds));
         }
         Ok(())
     }

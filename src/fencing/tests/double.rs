@@ -286,10 +286,7 @@ impl Instances for Double {
 
 #[async_trait]
 impl Administration for Double {
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+    async fn look(&self, resources: &[ResourceKey]) -> Result<Vec<(MarkRow, Found)>, StoreError> {
         self.run("look", |rows| rows.look(resources)).await
     }
 

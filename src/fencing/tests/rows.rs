@@ -184,7 +184,7 @@ impl Rows {
         found
     }
 
-    pub fn look(&self, resources: &[ResourceKey]) -> Vec<(MarkRow, Vec<Epoch>)> {
+    pub fn look(&self, resources: &[ResourceKey]) -> Vec<(MarkRow, Found)> {
         let resources: BTreeSet<&ResourceKey> = resources.iter().collect();
         let rows = resources.into_iter();
         rows.filter_map(|resource| self.view(resource)).collect()
@@ -368,9 +368,13 @@ impl Rows {
         rows.take(limit as usize).collect()
     }
 
-    pub fn view(&self, resource: &ResourceKey) -> Option<(MarkRow, Vec<Epoch>)> {
+    pub fn view(&self, resource: &ResourceKey) -> Option<(MarkRow, Found)> {
         let mark = self.marks.get(resource)?;
-        Some((mark.row(resource), self.open(resource)))
+        let found = Found {
+            open: self.open(resource),
+            ..mark.found(Some(mark.token), mark.token)
+        };
+        Some((mark.row(resource), found))
     }
 
     pub fn override_mark(

@@ -89,7 +89,7 @@ pub(super) enum Call {
 #[derive(Debug)]
 pub(super) enum Reply {
     Advanced(Vec<Found>),
-    Looked(Vec<(MarkRow, Vec<Epoch>)>),
+    Looked(Vec<(MarkRow, Found)>),
     /// The rows of these resources were written.
     Ceded(Vec<ResourceKey>),
     Repaired(Vec<Found>),

@@ -24,7 +24,7 @@ use crate::fencing::lease::{Identity, Lease};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
-use crate::store::{Epoch, InstanceId, Lane, MarkRow, Notification, Repair, StoreError};
+use crate::store::{Epoch, Found, InstanceId, Lane, Notification, Repair, StoreError};
 
 /// The time of a simulation.
 #[derive(Clone)]
@@ -150,7 +150,7 @@ pub(super) struct Member {
     pub renewed: Vec<(u64, Duration)>,
 }
 
-type Rows = HashMap<ResourceKey, (MarkRow, Vec<Epoch>)>;
+type Rows = HashMap<ResourceKey, Found>;
 
 /// See the module's documentation.
 #[allow(clippy::struct_excessive_bools)] // One for each kind of statement.
@@ -320,8 +320,10 @@ impl Process {
         let keys = looking.iter().map(|one| one.key.clone()).collect();
         let identity = by.clone();
         let entered = move |table: &EpochTable, rows: &Rows, holds: bool| {
+            let none = Found::default();
             for one in &looking {
-                table.looked(one, rows.get(&one.key), (era, &by, holds));
+                let found = rows.get(&one.key).unwrap_or(&none);
+                table.looked(one, found, (era, &by, holds));
             }
         };
         let awaited = Awaited::Look(Box::new(entered), identity);
@@ -366,7 +368,7 @@ impl Process {
                 self.looking = false;
                 if let Ok(Reply::Looked(rows)) = reply {
                     let rows = rows.into_iter();
-                    let rows = rows.map(|(mark, open)| (mark.resource.clone(), (mark, open)));
+                    let rows = rows.map(|(mark, found)| (mark.resource, found));
                     let holds = self.lease.holds(by.incarnation);
                     entered(&self.table, &rows.collect(), holds);
                 }

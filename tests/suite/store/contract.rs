@@ -409,7 +409,7 @@ async fn row_of(store: &dyn MarkStore, resource: &str) -> MarkRow {
 /// The epochs of a resource that are not over.
 async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<Epoch> {
     let rows = store.look(&[key(resource)]).must().await;
-    let mut open: Vec<Epoch> = rows.into_iter().flat_map(|(_, open)| open).collect();
+    let mut open: Vec<Epoch> = rows.into_iter().flat_map(|(_, found)| found.open).collect();
     open.sort();
     open
 }

@@ -33,7 +33,7 @@ fn after_a_change_of_servers_memory_permits_nothing_before_the_row_was_read() {
     assert_eq!(one.recall("a", 5), Ok(false));
     assert!(matches!(one.enter("a", 5), Ok(Entered::NotOpen)));
     assert!(!held.superseded.is_cancelled());
-    one.looked(&before, one.row("a").as_ref(), 0);
+    one.looked(&before, &one.row("a"), 0);
     assert!(!one.is_open("a", 5), "read from the server of before");
     one.look("a");
     one.passes("a", 5);
@@ -78,7 +78,7 @@ fn a_read_from_before_an_epoch_ends_no_older_one() {
     assert!(one.open("a", 5).is_ok());
     assert!(two.open("a", 6).is_ok());
     assert!(two.waits("a", 6));
-    two.looked(&looking, row.as_ref(), 0);
+    two.looked(&looking, &row, 0);
     assert!(two.waits("a", 6), "5 has not ended");
     assert_eq!(two.losses(), 0);
 }
@@ -113,22 +113,18 @@ fn a_row_without_an_epoch_in_use_ends_no_older_one() {
 }
 
 /// Reads a row, lets `meanwhile` happen, and enters what was read.
-fn read_then(
-    one: &One,
-    read: impl FnOnce(&One) -> Option<(MarkRow, Vec<Epoch>)>,
-    meanwhile: impl FnOnce(&One),
-) {
+fn read_then(one: &One, read: impl FnOnce(&One) -> Found, meanwhile: impl FnOnce(&One)) {
     let (era, looking): (Era, Looking) = (one.table.era(), one.looking("a"));
     let row = read(one);
     meanwhile(one);
-    one.looked(&looking, row.as_ref(), era);
+    one.looked(&looking, &row, era);
 }
 
 #[test]
 fn an_epoch_is_missing_only_if_it_was_in_use_before_and_still_is() {
-    let lost = |one: &One| {
-        let row = one.row("a");
-        row.map(|(mark, _)| (mark, Vec::new()))
+    let lost = |one: &One| Found {
+        open: Vec::new(),
+        ..one.row("a")
     };
     // Registered since.
     let one = One::alone();

@@ -141,9 +141,9 @@ fn a_crowd_is_idle_sooner() {
     assert_eq!(left(&one), [3], "there is room again");
 }
 
-/// More than a publication can name: it ends nothing above those, and the oldest get younger.
+/// More than a publication can name: it ends nothing above those.
 #[test]
-fn what_is_too_much_to_name_lowers_the_end_and_is_opened_anew() {
+fn what_is_too_much_to_name_lowers_the_end() {
     const MANY: usize = 5000;
     let one = One::over(&Rc::default(), 1, 2 * MANY);
     let name = |n: usize| format!("r{n}");
@@ -155,71 +155,14 @@ fn what_is_too_much_to_name_lowers_the_end_and_is_opened_anew() {
     assert_eq!(publication.left.len(), 4096);
     assert_eq!(publication.below, 4097, "the first that it does not name");
     assert!(publication.left.iter().all(|opening| *opening < 4097));
-    assert!(one.compose_on(LANE).is_none(), "none is in use for long");
-    for n in 0..MANY {
-        assert_eq!(one.in_store(&name(n)).len(), 1);
-    }
-    one.pass(Duration::from_mins(1));
-    one.publish();
-    // The oldest first, some at a time.
-    let sent = one.compose();
-    let asks = sent.batch().asks;
-    assert_eq!(asks.len(), 1024);
-    assert!(sent.batch().used.iter().all(|opening| *opening <= 1024));
-    assert!(
-        asks.iter()
-            .all(|ask| ask.token == token(5) && ask.opening > Some(5000))
-    );
-    one.run(sent);
-    // Equal tokens pass under the new one, the exchanges under the old one go on.
     for (n, held) in held.iter().enumerate() {
-        one.passes(&name(n), 5);
+        assert_eq!(one.in_store(&name(n)).len(), 1);
         one.end(&name(n), held, Ending::Settled);
     }
-    let publication = one.publish();
-    assert_eq!(publication.below, 1024 + 4096 + 1);
-    one.turns();
-    one.pass(Duration::from_mins(1));
+    one.pass(IDLE);
     let publication = one.publish();
     assert!(publication.left.is_empty(), "all were idle");
     assert_eq!((one.active(), one.losses()), (0, 0));
-}
-
-/// As a publication does that cannot name it.
-fn renew(one: &One) {
-    let due = one.table.with(&key("a"), |entry| {
-        entry.renew = true;
-        entry.due()
-    });
-    if due {
-        one.table.ready.push(LANE, key("a"));
-    }
-}
-
-#[test]
-fn an_epoch_opened_anew_knows_the_mark_of_then() {
-    let (one, two) = One::pair();
-    assert!(one.open("a", 5).is_ok());
-    let held = one.permit("a", 5);
-    // Also if its statement carries a request that opens nothing.
-    let raised = one.ask_for("a", 5, Want::Raise, None);
-    renew(&one);
-    one.turns();
-    assert_eq!(
-        (answer(raised), one.in_store("a")),
-        (Ok(false), vec![(1, 5), (2, 5)])
-    );
-    assert!(two.open("a", 6).is_ok());
-    renew(&one);
-    one.turns();
-    assert!(held.superseded.is_cancelled());
-    assert_eq!(one.recall("a", 5), stale(6, DecidedBy::Memory));
-    one.publish();
-    assert_eq!(
-        one.in_store("a"),
-        [(1, 5), (1, 6)],
-        "the one in flight, and the newer one"
-    );
 }
 
 #[test]

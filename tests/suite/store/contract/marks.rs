@@ -194,6 +194,13 @@ pub async fn rows_are_read_for_the_resources_named(home: Home) {
         .map(|(row, _)| (row.resource.as_str(), row.token.get(), row.spent, row.era))
         .collect();
     assert_eq!(said, [("b", 6, true, 0), ("c", 7, true, 0)]);
+    for (row, found) in rows {
+        assert_eq!((found.before, found.era), (Some(row.token), row.era));
+        assert_eq!(
+            (found.spent_by.as_deref(), found.given_back),
+            (Some("x"), 0)
+        );
+    }
     assert_eq!(store.look(&[]).must().await, []);
 }
 
