@@ -26,7 +26,6 @@ PUSHED = f"""limits:
   connections: {CONNECTIONS}
   in_flight: {IN_FLIGHT}
   body_memory: {BODY_MEMORY}
-  new_resources: none
   header_bytes: {HEADER_BYTES}
   head_timeout: 5m
   idle_timeout: 5m
@@ -218,7 +217,7 @@ def overload(yard, places=64, times=16, seconds=4):
         upstream,
         f'url: "sqlite:{folder}/marks.db", volatile: true',
         "fencepost-overload",
-        f"limits: {{ in_flight: {places}, new_resources: none }}",
+        f"limits: {{ in_flight: {places} }}",
     )
     script = yard.work.file("overload.lua", OVERLOAD)
 

@@ -13,7 +13,6 @@ from .single import Client
 
 MIB = 1 << 20
 MARKS = (10_000, 1_000_000, 10_000_000)
-UNBOUNDED = "limits: { new_resources: none }"
 
 
 def _row(server, sent, *first):
@@ -61,9 +60,9 @@ def _rising(yard, server, connections=64, **more):
     )
 
 
-def fresh(yard, store, name, more=UNBOUNDED):
-    """A fencepost of its own, without a bound on new resources."""
-    server = servers.Fencepost(yard.work, yard.program, yard.servers["bare"], store, name, more)
+def fresh(yard, store, name):
+    """A fencepost of its own."""
+    server = servers.Fencepost(yard.work, yard.program, yard.servers["bare"], store, name)
     server.marks = Marks(server)
     return server
 

@@ -111,7 +111,6 @@ upstream: { url: "http://127.0.0.1:$nginx_port" }
 store: { $store, cached_marks: $cached }
 admin: { listen: "127.0.0.1:0" }
 log: { format: json }
-limits: { new_resources: none }
 routes: [{ path: "/orders/{id}", resource: "order:{id}" }]
 YAML
     "$program" serve --config "$work/fencepost.yaml" >"$work/log" 2>&1 &

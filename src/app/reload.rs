@@ -115,7 +115,6 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
         }
     }
     app.state.metrics.set_config(&new, wall_clock());
-    app.state.fencing.reload(&new);
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     app.loaded.send_replace(loaded);
     Ok(new)

@@ -55,11 +55,6 @@ blocks! {
         /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
         /// 503.
         pub body_memory: Size<1> = Size(256 << 20),
-        /// The maximum number of resources that may get their first mark in a second, averaged over
-        /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is
-        /// pruned. `none`: no limit.
-        #[schemars(extend("default" = "none"))]
-        pub new_resources: OrNone<Count> = OrNone(None),
     }
 }
 
@@ -88,14 +83,6 @@ impl LimitSettings {
         }
     }
 
-    /// Resources that may get their first mark in a second; `None`: no limit.
-    #[must_use]
-    pub fn new_resources(&self) -> Option<u32> {
-        self.new_resources
-            .0
-            .and_then(|most| u32::try_from(most.0).ok())
-    }
-
     /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
     /// limit to requests that need not wait.
     #[must_use]
@@ -109,13 +96,9 @@ impl LimitSettings {
         all_but_a_quarter(self.in_flight.get())
     }
 
-    /// Puts back the limits that are applied at the start; returns the names of those that differed.
-    pub(super) fn keep_most_of(&mut self, now: &Self) -> Vec<String> {
-        let kept = Self {
-            new_resources: self.new_resources,
-            ..*now
-        };
-        let [wanted, kept] = [std::mem::replace(self, kept), kept].map(|limits| json!(limits));
+    /// Puts back the limits, which are applied at the start; returns the names of those that differed.
+    pub(super) fn keep(&mut self, now: &Self) -> Vec<String> {
+        let [wanted, kept] = [std::mem::replace(self, *now), *now].map(|limits| json!(limits));
         let fields = wanted.as_object().into_iter().flatten();
         let differing = fields.filter(|(name, value)| kept[name.as_str()] != **value);
         differing

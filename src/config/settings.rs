@@ -300,7 +300,7 @@ impl Settings {
         if !reasons.is_empty() {
             return Err(reasons);
         }
-        let mut kept = new.limits.keep_most_of(&self.limits);
+        let mut kept = new.limits.keep(&self.limits);
         if self.barrier.queue != new.barrier.queue {
             new.barrier.queue = self.barrier.queue;
             kept.push("barrier.queue".to_owned());

@@ -21,7 +21,6 @@ mod background;
 mod barrier;
 pub mod epochs;
 pub mod failure_detector;
-pub mod growth;
 mod lanes;
 pub mod lease;
 pub mod membership;
@@ -49,7 +48,6 @@ use crate::config::Settings;
 use crate::deadline_timer::within;
 use crate::fencing::epochs::{EpochTable, EpochTableSetup, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
-use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
 use crate::metrics::{CheckResult, DecidedBy, Metrics};
 use crate::routing::{Needs, ResourceKey, Token};
@@ -80,7 +78,6 @@ pub struct Fencing {
     lease: Arc<Lease>,
     detector: FailureDetector,
     metrics: Arc<Metrics>,
-    growth: Arc<Growth>,
     /// How many requests resources may have.
     room: RequestLimits,
     /// How many requests wait, at all resources.
@@ -102,7 +99,6 @@ impl Fencing {
     fn assemble(setup: &FencingSetup<'_>, clock: BootClock) -> Arc<Self> {
         let (store, settings) = (&setup.store, setup.settings);
         let limits = &settings.limits;
-        let growth = Arc::new(Growth::new(limits.new_resources()));
         let reckoning = reckoning(&**store, settings);
         let lease = Lease::new(clock, settings.store.lease.0, setup.instance);
         let epoch_table = EpochTable::new(EpochTableSetup {
@@ -112,7 +108,6 @@ impl Fencing {
             lanes: store.lanes(),
             workers: setup.workers.len(),
             shared: store.shared(),
-            growth: Arc::clone(&growth),
             metrics: Arc::clone(&setup.metrics),
         });
         Arc::new(Self {
@@ -121,7 +116,6 @@ impl Fencing {
             lease: Arc::new(lease.cutting_after(reckoning.cutoff())),
             detector: FailureDetector::new(reckoning),
             metrics: Arc::clone(&setup.metrics),
-            growth,
             room: RequestLimits {
                 queue: settings.barrier.queue.get(),
                 share: limits.in_flight_per_resource(),
@@ -282,11 +276,6 @@ impl Fencing {
     #[must_use]
     pub fn store(&self) -> &dyn MarkStore {
         &*self.store
-    }
-
-    /// Takes over how many resources may be new.
-    pub fn reload(&self, settings: &Settings) {
-        self.growth.set(settings.limits.new_resources());
     }
 
     /// Sets the gauges that are only true at the moment of asking. Does not block.

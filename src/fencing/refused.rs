@@ -24,8 +24,8 @@ pub enum Refused {
         retry_after: Duration,
         settling: bool,
     },
-    /// There is no room: for another new resource, for another request that waits (at this resource,
-    /// or at all together), or for another request of this resource.
+    /// There is no room for another request that waits (at this resource, or at all together), or
+    /// for another request of this resource.
     Limited(Limit),
     /// Nothing can be decided now.
     Unavailable(Undecided),

@@ -87,8 +87,6 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
-        /// `limits.new_resources`.
-        NewResources = "new-resources",
         /// `barrier.queue`.
         Queue = "queue",
         /// The process has no file descriptor left for another connection.

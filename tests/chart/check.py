@@ -138,7 +138,7 @@ def senses(cases, work, **_):
 
 # What a reload takes over, and what only a restart does (`Settings::reload_from` in src/config/settings.rs): the pods roll for
 # the second.
-RELOADED = [{"limits": {"new_resources": 64}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
+RELOADED = [{"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
             {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}},
             {"trusted_proxies": ["10.0.0.0/8"]}]
 RESTARTED = [{"barrier": {"settle": "40s"}}, {"upstream": {"undelivered": "9s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},

@@ -35,8 +35,7 @@ Everything else is reloaded from the mounted ConfigMap, without a restart. */ -}
 {{- range get $config "routes" | default list -}}
 {{- $_ := set $keys .path (.resource | default "") -}}
 {{- end -}}
-{{- $limits := omit (get $config "limits" | default dict) "new_resources" -}}
-{{- $fixed := dict "limits" $limits "queue" (dig "barrier" "queue" "" $config) "store" (omit $config.store "create") "settle" (dig "barrier" "settle" "" $config) "undelivered" (dig "upstream" "undelivered" "" $config) "tls" (hasKey $config "tls") "keys" $keys -}}
+{{- $fixed := dict "limits" (get $config "limits") "queue" (dig "barrier" "queue" "" $config) "store" (omit $config.store "create") "settle" (dig "barrier" "settle" "" $config) "undelivered" (dig "upstream" "undelivered" "" $config) "tls" (hasKey $config "tls") "keys" $keys -}}
 {{- $fixed | toJson | sha256sum -}}
 {{- end -}}
 

@@ -45,7 +45,6 @@ limits.in_flight_per_client: 0 | must be greater than zero
 limits.in_flight_per_resource: many | whole number, or none
 limits.header_count: 10001 | 10000 at most
 limits.header_bytes: 2MiB | 1MiB at most
-limits.new_resources: 0 | must be greater than zero
 limits.body_memory: 0 | must be greater than zero
 body.progress_timeout: 0s | must be greater than zero
 shutdown.deadline: 0s | must be greater than zero

@@ -1,7 +1,6 @@
 //! Changes that a reload may make, and changes that need a restart.
 
 use super::{BASE, good};
-use crate::config::{Count, OrNone};
 
 #[test]
 fn a_reload_may_change_what_nothing_rests_upon() {
@@ -24,7 +23,7 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     let (old, _) = good(&format!("{BASE}{routes}"));
     let (new, _) = good(&format!(
         "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, \
-         body_memory: 1MiB, idle_timeout: 9s, new_resources: 9 }}\n"
+         body_memory: 1MiB, idle_timeout: 9s }}\n"
     ));
     let wanted = format!("{:?}", new.limits);
     let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
@@ -41,14 +40,8 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(taken.barrier.queue, old.barrier.queue);
     let limits = taken.limits;
     assert_eq!(limits.in_flight, old.limits.in_flight);
-    assert_eq!(limits.new_resources, OrNone(Some(Count(9))));
-    // Only this one has changed.
     assert_ne!(format!("{limits:?}"), wanted);
-    let with = crate::config::LimitSettings {
-        new_resources: OrNone(Some(Count(9))),
-        ..old.limits
-    };
-    assert_eq!(format!("{limits:?}"), format!("{with:?}"));
+    assert_eq!(format!("{limits:?}"), format!("{:?}", old.limits));
 }
 
 #[test]

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::EpochTable;
-use super::compose::{Asked, Composed, MarkRoom, Sent};
+use super::compose::{Asked, Composed, Sent};
 use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
 use super::request::{Answers, Waiter, Want};
 use crate::fencing::lease::Identity;
 use crate::fencing::refused::Refused;
-use crate::metrics::{DecidedBy, Limit};
+use crate::metrics::DecidedBy;
 use crate::routing::{self, Decision, ResourceKey, Token};
 use crate::store::{Ask, Epoch, Found, Notification, Opening, StoreError};
 
@@ -59,7 +59,6 @@ impl EpochTable {
                 let locked = matches!(error, StoreError::LockTimeout(_));
                 let refused = Refused::no_answer(error.to_string());
                 for (ask, asked) in asks.into_iter().zip(asked) {
-                    self.give_room_back(&asked, None);
                     if locked {
                         self.ready.suspect(&ask.resource);
                     }
@@ -89,7 +88,6 @@ impl EpochTable {
     }
 
     fn enter_one(&self, sent: &Sent, ask: &Ask, asked: Asked, found: &Found, out: &mut Entering) {
-        self.give_room_back(&asked, Some(found));
         let key = &ask.resource;
         if found.era > sent.era {
             self.adopt(found.era);
@@ -129,8 +127,7 @@ impl EpochTable {
                 entry.want_below(mark);
                 entry.learn(mark, sent.era);
             }
-            let (waiters, room) = (asked.waiters, asked.room);
-            self.judge_all(ask, (found, mark, room), waiters, doubt, entry, out);
+            judge_all(ask, (found, mark), asked.waiters, doubt, entry, out);
             entry.answered()
         });
         if !lost && !unspent && mark == Some(ask.token) {
@@ -195,64 +192,6 @@ impl EpochTable {
         None
     }
 
-    /// Answers the requests that share a statement, which asks for one token of the resource. Others
-    /// may wait with it: older tokens, newer ones that are not believed yet, and new resources
-    /// without room. `doubt`: why its epoch cannot be used.
-    fn judge_all(
-        &self,
-        ask: &Ask,
-        (found, mark, room): (&Found, Option<Token>, MarkRoom),
-        waiters: Vec<Waiter>,
-        doubt: Option<&'static str>,
-        entry: &mut EpochEntry,
-        out: &mut Entering,
-    ) {
-        let mut advanced = found.before < mark;
-        let mut again = Vec::new();
-        for waiter in waiters {
-            let believed = waiter.needs().met_by(mark);
-            let refused = match routing::judge(mark, waiter.token) {
-                Decision::Stale { mark } => Refused::stale(mark, DecidedBy::Store),
-                _ if !believed => Refused::Implausible { mark },
-                _ if mark.is_none() && room == MarkRoom::Full => {
-                    // Permissions that were given back since its statement may be enough.
-                    if waiter.tries == 0 && self.setup.growth.has_room() {
-                        again.push(waiter);
-                        continue;
-                    }
-                    Refused::Limited(Limit::NewResources)
-                }
-                // The mark is its token, by this statement or before it.
-                Decision::Current if waiter.token == ask.token => match (&waiter.want, doubt) {
-                    (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
-                        Refused::Spent
-                    }
-                    (Want::Open, Some(doubt)) => Refused::no_answer(doubt),
-                    (Want::Open | Want::Raise | Want::Spend(_), _) => {
-                        out.answers.push(waiter, Ok(std::mem::take(&mut advanced)));
-                        continue;
-                    }
-                },
-                // This statement does not decide about its token.
-                Decision::Current | Decision::Advanced => {
-                    again.push(waiter);
-                    continue;
-                }
-            };
-            out.answers.push(waiter, Err(refused));
-        }
-        entry.ask_again(again, &mut out.answers);
-    }
-
-    /// Gives back the permission for a new mark of a resource that turned out not to need one, or
-    /// whose result is unknown.
-    fn give_room_back(&self, asked: &Asked, found: Option<&Found>) {
-        let made = found.is_some_and(|found| found.before.is_none());
-        if asked.room == MarkRoom::Taken && !made {
-            self.setup.growth.give_back();
-        }
-    }
-
     /// Refuses the resource until what the store has lost of it was written back and has settled.
     pub(super) fn lost(
         &self,
@@ -312,4 +251,42 @@ fn mark_after(ask: &Ask, found: &Found) -> Option<Token> {
     } else {
         found.before
     }
+}
+
+/// Answers the requests that share a statement, which asks for one token of the resource. Others
+/// may wait with it: older tokens, and newer ones that are not believed yet. `doubt`: why its epoch
+/// cannot be used.
+fn judge_all(
+    ask: &Ask,
+    (found, mark): (&Found, Option<Token>),
+    waiters: Vec<Waiter>,
+    doubt: Option<&'static str>,
+    entry: &mut EpochEntry,
+    out: &mut Entering,
+) {
+    let mut advanced = found.before < mark;
+    let mut again = Vec::new();
+    for waiter in waiters {
+        let believed = waiter.needs().met_by(mark);
+        let refused = match routing::judge(mark, waiter.token) {
+            Decision::Stale { mark } => Refused::stale(mark, DecidedBy::Store),
+            _ if !believed => Refused::Implausible { mark },
+            // The mark is its token, by this statement or before it.
+            Decision::Current if waiter.token == ask.token => match (&waiter.want, doubt) {
+                (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => Refused::Spent,
+                (Want::Open, Some(doubt)) => Refused::no_answer(doubt),
+                (Want::Open | Want::Raise | Want::Spend(_), _) => {
+                    out.answers.push(waiter, Ok(std::mem::take(&mut advanced)));
+                    continue;
+                }
+            },
+            // This statement does not decide about its token.
+            Decision::Current | Decision::Advanced => {
+                again.push(waiter);
+                continue;
+            }
+        };
+        out.answers.push(waiter, Err(refused));
+    }
+    entry.ask_again(again, &mut out.answers);
 }

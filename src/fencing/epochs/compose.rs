@@ -48,19 +48,6 @@ pub(super) struct Asked {
     pub(super) spent: Option<Spend>,
     /// The openings of this instance that are in use.
     pub(super) used: Vec<Opening>,
-    /// Whether a mark may be made if there is none.
-    pub(super) room: MarkRoom,
-}
-
-/// The permission to make a mark for a new resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MarkRoom {
-    /// It needs none.
-    Free,
-    /// It has one.
-    Taken,
-    /// There was none.
-    Full,
 }
 
 impl Composed {
@@ -128,8 +115,7 @@ impl EpochTable {
             entry.statement = Statement::None;
             let waiters = entry.still_asking((by.incarnation, *server), answers);
             let known = entry.known;
-            let (token, room, believed) =
-                choose(&waiters, entry.mark(), || self.setup.growth.take())?;
+            let (token, believed) = choose(&waiters, entry.mark())?;
             let top = || waiters.iter().filter(|waiter| waiter.token == token);
             let opens = top().any(|waiter| waiter.want == Want::Open);
             let opening = opens.then(|| self.opening.fetch_add(1, Ordering::AcqRel));
@@ -139,8 +125,6 @@ impl EpochTable {
             }
             entry.statement = Statement::Sent(opening);
             let needs = top().map(Waiter::needs).reduce(Needs::or);
-            let mut needs = needs.unwrap_or_default();
-            needs.present |= room == MarkRoom::Full;
             let ask = Ask {
                 resource: key.clone(),
                 token,
@@ -149,7 +133,7 @@ impl EpochTable {
                     Want::Spend(name) => Some(name.clone()),
                     Want::Open | Want::Raise => None,
                 }),
-                needs,
+                needs: needs.unwrap_or_default(),
             };
             let used = entry.used_by(by.instance).collect();
             let asked = Asked {
@@ -157,7 +141,6 @@ impl EpochTable {
                 known,
                 spent,
                 used,
-                room,
             };
             Some((ask, asked))
         });
@@ -196,28 +179,11 @@ impl EpochEntry {
 }
 
 /// The token to ask for, and whether it is plausible: the highest that is so at the `mark` known
-/// here; the others are judged by the answer. An implausible token, or one without room for a new
-/// mark, must not delay the others. So it is asked for only if there is no other. `take` takes the
-/// permission for a resource without a mark known here. Operators need none.
-fn choose(
-    waiters: &[Waiter],
-    mark: Option<Token>,
-    take: impl FnOnce() -> bool,
-) -> Option<(Token, MarkRoom, bool)> {
+/// here; the others are judged by the answer. An implausible token must not delay the others. So it
+/// is asked for only if there is no other.
+fn choose(waiters: &[Waiter], mark: Option<Token>) -> Option<(Token, bool)> {
     let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
     let believed = believed.map(|one| one.token).max();
-    let operators = waiters.iter().filter(|one| one.bounds.is_none());
-    let operators = operators.map(|one| one.token).max();
-    let (token, room) = if mark.is_some() || believed == operators {
-        (believed, MarkRoom::Free)
-    } else if take() {
-        (believed, MarkRoom::Taken)
-    } else if operators.is_some() {
-        (operators, MarkRoom::Free)
-    } else {
-        (believed, MarkRoom::Full)
-    };
     let all = waiters.iter().map(|waiter| waiter.token);
-    let believed = token.is_some() && room != MarkRoom::Full;
-    Some((token.or(all.max())?, room, believed))
+    Some((believed.or(all.max())?, believed.is_some()))
 }

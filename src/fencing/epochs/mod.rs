@@ -36,7 +36,6 @@ use lru::LruCache;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::fencing::growth::Growth;
 use crate::fencing::refused::{Refused, Undecided};
 use crate::locked::locked;
 use crate::metrics::{DecidedBy, Limit, Metrics};
@@ -101,7 +100,6 @@ pub struct EpochTableSetup {
     pub workers: usize,
     /// Whether other instances can share the marks.
     pub shared: bool,
-    pub growth: Arc<Growth>,
     pub metrics: Arc<Metrics>,
 }
 

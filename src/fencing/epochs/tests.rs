@@ -58,7 +58,6 @@ impl One {
             lanes: 2,
             workers: 2,
             shared: true,
-            growth: Arc::new(Growth::new(None)),
             metrics: Arc::new(Metrics::new(&[])),
         };
         let joined = rows.borrow_mut().join(instance(id), &Terms::default());

@@ -19,12 +19,11 @@ use crate::fencing::epochs::{
     Answer, Composed, Ending, EpochTable, EpochTableSetup, Settles, Ticket,
 };
 use crate::fencing::failure_detector::FailureDetector;
-use crate::fencing::growth::Growth;
 use crate::fencing::lease::{Identity, Lease};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
-use crate::store::{Epoch, Found, InstanceId, Lane, Notification, Repair, StoreError};
+use crate::store::{Found, InstanceId, Lane, Notification, Repair, StoreError};
 
 /// The time of a simulation.
 #[derive(Clone)]
@@ -195,7 +194,6 @@ impl Process {
                 lanes: LANES,
                 workers: 2,
                 shared: true,
-                growth: Arc::new(Growth::new(None)),
                 metrics,
             }),
             lease: Lease::new(boot, LEASE, id).cutting_after(reckoning.cutoff()),

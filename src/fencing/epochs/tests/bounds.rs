@@ -1,7 +1,6 @@
-//! The callers' bounds: implausible tokens, and new resources.
+//! The callers' bounds: implausible tokens.
 
 use super::*;
-use crate::metrics::Limit;
 use crate::routing::{Jump, TokenBounds};
 
 const TIGHT: TokenBounds = TokenBounds {
@@ -75,70 +74,4 @@ fn a_token_that_leaps_opens_nothing_and_is_learned_from() {
     assert_eq!(run_bounded(&one, "b", 1001, max), implausible(None));
     assert_eq!(one.mark("b"), None);
     assert_eq!(run_bounded(&one, "b", 1000, max), Ok(true));
-}
-
-#[test]
-fn resources_that_have_a_mark_need_no_room() {
-    let one = One::alone();
-    one.table.setup.growth.set(Some(1));
-    let names = |kind: &str, count: usize| -> Vec<String> {
-        (0..count).map(|n| format!("{kind}-{n:02}")).collect()
-    };
-    let ask = |names: Vec<String>| -> Vec<Asked> {
-        let asked = names.iter().map(|on| bounded(&one, on, 1, TIGHT));
-        asked.collect()
-    };
-    for on in names("known", 50) {
-        has_mark(&one, &on, 1);
-    }
-    // The known ones come first, and take the places while nothing is known of them.
-    let (known, new) = (ask(names("known", 50)), ask(names("new", 30)));
-    one.turns();
-    assert!(known.into_iter().all(|asked| answer(asked) == Ok(false)));
-    let (made, full): (Vec<_>, Vec<_>) = new.into_iter().map(answer).partition(Result::is_ok);
-    assert_eq!((made.len(), full.len()), (10, 20));
-    assert!(
-        full.iter()
-            .all(|refused| *refused == Err(Refused::Limited(Limit::NewResources)))
-    );
-    assert_eq!(one.table.setup.metrics.series.new_resources.get(), 10);
-    let made = one.rows.borrow().marks.len();
-    assert_eq!(made, 60);
-}
-
-#[test]
-fn a_statement_without_an_answer_takes_no_room_for_good() {
-    let one = One::alone();
-    let growth = &one.table.setup.growth;
-    growth.set(Some(1));
-    while growth.take() {}
-    growth.give_back();
-    for on in ["a", "b", "a"] {
-        let _asked = bounded(&one, on, 1, TIGHT);
-        let sent = one.compose();
-        assert!(!sent.batch().asks[0].needs.present, "it has room");
-        one.give_up(sent);
-    }
-    assert_eq!(run_bounded(&one, "a", 1, TIGHT), Ok(true));
-    assert_eq!(
-        run_bounded(&one, "b", 1, TIGHT),
-        Err(Refused::Limited(Limit::NewResources))
-    );
-}
-
-/// Requests for which there is no room wait in the same statement.
-#[test]
-fn an_operator_needs_no_room() {
-    let one = One::alone();
-    let growth = &one.table.setup.growth;
-    growth.set(Some(1));
-    while growth.take() {}
-    let leaps = bounded(&one, "a", 1000, TIGHT);
-    let other = bounded(&one, "other", 1000, TIGHT);
-    let asked = one.ask_for("a", 5, Want::Raise, None);
-    one.turns();
-    assert_eq!(answer(asked), Ok(true));
-    assert_eq!(answer(leaps), implausible(Some(5)));
-    assert_eq!(answer(other), Err(Refused::Limited(Limit::NewResources)));
-    assert_eq!((one.mark("a"), one.mark("other")), (Some(5), None));
 }
