@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost::config::Create;
 use fencepost::config::{self, RouteTable};
 use fencepost::fencing::permit::Admitted;
-use fencepost::fencing::{Background, Fencing, FencingSetup, Running};
+use fencepost::fencing::{Background, Fencing, FencingSetup};
 use fencepost::metrics::{Metrics, RouteMetrics};
 use fencepost::routing::{Needs, ResourceKey, Token, TokenFormat};
 use fencepost::store::routes::RouteRecord;
@@ -26,7 +26,7 @@ pub struct Rig {
     open: ResourceKey,
     /// What [`Self::rise`] has sent last.
     risen: u64,
-    _running: Running,
+    _background: Background,
     _folder: TempDir,
 }
 
@@ -39,18 +39,16 @@ impl Rig {
         let runtime = runtime.expect("a runtime");
         let folder = TempDir::new().expect("a directory");
         let metrics = Arc::new(Metrics::new(&[]));
-        let (fencing, background) = runtime.block_on(start(&folder, Arc::clone(&metrics)));
-        let running = runtime.block_on(async {
-            background.join().await.expect("a store").expect("joined");
-            background.run(true)
-        });
+        let (fencing, mut background) = runtime.block_on(start(&folder, Arc::clone(&metrics)));
+        let joined = runtime.block_on(background.join());
+        joined.expect("a store").expect("joined");
         let rig = Self {
             runtime,
             fencing,
             route: metrics.route("bench"),
             open: ResourceKey::new("order:open").expect("a key"),
             risen: 0,
-            _running: running,
+            _background: background,
             _folder: folder,
         };
         rig.permit();

@@ -95,7 +95,7 @@ impl Bound {
 
         // Start the fencing, and the tasks beside it.
         let writer = log.writer.clone();
-        let (app, background) = App::start(self.settings, self.store, self.instance, log)?;
+        let (app, mut background) = App::start(self.settings, self.store, self.instance, log)?;
         tokio::spawn(writer.count_dropped(Arc::clone(&app.state.metrics)));
         tokio::spawn(Arc::clone(&app.state.metrics).keep_counts());
         if let Some(listener) = self.admin_listener {
@@ -106,15 +106,15 @@ impl Bound {
         // start refuses no request. A store that cannot be reached delays no start: unfenced
         // requests pass, and fenced ones are refused until it can be reached.
         let now = Duration::ZERO;
-        let mut joined = app.join(&background, now, &mut shutdown).await?;
+        let mut joined = app.join(&mut background, now, &mut shutdown).await?;
         let mut port = app.accept(self.data_listener);
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
         tracing::info!("{}", config::describe(&app.settings).join("; "));
         while joined == Ok(false) {
-            joined = app.join(&background, START_AGAIN, &mut shutdown).await?;
+            joined = app
+                .join(&mut background, START_AGAIN, &mut shutdown)
+                .await?;
         }
-        // A stop before the store was reached leaves nothing to clean up in it.
-        let mut running = background.run(joined == Ok(true));
         if joined == Ok(true) {
             let reached = &app.state.readiness.store_reached;
             reached.store(true, Ordering::Release);
@@ -134,7 +134,7 @@ impl Bound {
             tokio::select! {
                 biased;
                 signal = shutdown.signals.next() => signal,
-                failed = running.failed() => anyhow::bail!(failed),
+                failed = background.failed() => anyhow::bail!(failed),
             }
         };
 
@@ -150,7 +150,7 @@ impl Bound {
         let deadline = app.drain(&mut port).await;
 
         // Close.
-        app.close(running, deadline, end).await;
+        app.close(background, deadline, end).await;
         tracing::info!("stopped");
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::shutdown::{self, Shutdown, StopSignal};
 use super::{LogOutput, keys, store_start};
 use crate::admin::{self, AdminState, LoadedConfig};
 use crate::config::{Mode, RouteTable, Settings};
-use crate::fencing::{Background, Fencing, FencingSetup, Running};
+use crate::fencing::{Background, Fencing, FencingSetup};
 use crate::json_values::wall_clock;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -131,7 +131,7 @@ impl App {
     /// instance is recorded by then, it has forwarded nothing, and the others declare it dead.
     pub(super) async fn join(
         &self,
-        background: &Background,
+        background: &mut Background,
         pause: Duration,
         shutdown: &mut Shutdown,
     ) -> Result<Result<bool, StopSignal>, StoreError> {
@@ -193,10 +193,15 @@ impl App {
 
     /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a
     /// signal ends the process.
-    pub(super) async fn close(&self, running: Running, deadline: Instant, end: CancellationToken) {
+    pub(super) async fn close(
+        &self,
+        background: Background,
+        deadline: Instant,
+        end: CancellationToken,
+    ) {
         let timeout = self.settings.store.timeout.0;
         let left = deadline.saturating_duration_since(Instant::now());
-        running.leave(left.max(timeout)).await;
+        background.leave(left.max(timeout)).await;
         self.state.readiness.drained.cancel();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{Fencing, FencingSetup};
 use crate::boot_clock::BootClock;
@@ -14,12 +13,14 @@ use crate::fencing::membership::Membership;
 use crate::store::StoreError;
 use crate::throttle::Outage;
 
-/// The tasks behind [`Fencing`] before the store has been reached.
-#[must_use = "nothing fenced is forwarded before it has joined"]
+/// The tasks behind [`Fencing`]. Dropped, they end.
+#[must_use = "what is open in the store stays there until it has left"]
 pub struct Background {
     fencing: Arc<Fencing>,
-    lanes: JoinSet<()>,
-    membership: Membership,
+    /// The lanes, and the membership task once the store was joined.
+    tasks: JoinSet<()>,
+    membership: Arc<Membership>,
+    joined: bool,
     /// The attempts that did not reach the store.
     unreached: Outage,
 }
@@ -29,10 +30,12 @@ impl Fencing {
     /// [`Background::join`].
     pub fn start(setup: FencingSetup<'_>) -> (Arc<Self>, Background) {
         let fencing = Self::assemble(&setup, BootClock::boottime());
+        let membership = Membership::new(Arc::clone(&fencing), setup.settings, setup.routes);
         let background = Background {
             fencing: Arc::clone(&fencing),
-            lanes: fencing.start_lanes(setup.workers),
-            membership: Membership::new(Arc::clone(&fencing), setup.settings, setup.routes),
+            tasks: fencing.start_lanes(setup.workers),
+            membership: Arc::new(membership),
+            joined: false,
             unreached: Outage::default(),
         };
         (fencing, background)
@@ -40,19 +43,23 @@ impl Fencing {
 }
 
 impl Background {
-    /// Checks the store, compares the route tables, and joins. `None`: the store cannot be reached,
-    /// and trying again may help.
+    /// Checks the store, compares the route tables, joins, and from then on renews the lease.
+    /// `None`: the store cannot be reached, and trying again may help.
     ///
     /// # Errors
     ///
     /// The store is not fit.
-    pub async fn join(&self) -> Result<Option<Vec<Finding>>, StoreError> {
+    pub async fn join(&mut self) -> Result<Option<Vec<Finding>>, StoreError> {
         let tried = async {
             self.fencing.store.prepare().await?;
             self.membership.join().await
         };
         match tried.await {
-            Ok(findings) => Ok(Some(findings)),
+            Ok(findings) => {
+                self.joined = true;
+                self.tasks.spawn(Arc::clone(&self.membership).run());
+                Ok(Some(findings))
+            }
             Err(error @ StoreError::Unfit(_)) => Err(error),
             Err(error) => {
                 self.fencing.metrics.store_failed(&error);
@@ -65,61 +72,21 @@ impl Background {
         }
     }
 
-    /// Begins to renew the lease, if the store was joined.
-    pub fn run(self, joined: bool) -> Running {
-        let Self {
-            fencing,
-            lanes,
-            membership,
-            ..
-        } = self;
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let membership = tokio::spawn(async move {
-            if joined {
-                membership.run(stopped).await;
-            }
-        });
-        Running {
-            fencing,
-            lanes,
-            membership,
-            stop,
-            joined,
-        }
-    }
-}
-
-/// The tasks behind [`Fencing`] until the process stops.
-#[must_use = "what is open in the store stays there until it has left"]
-pub struct Running {
-    fencing: Arc<Fencing>,
-    lanes: JoinSet<()>,
-    membership: JoinHandle<()>,
-    stop: CancellationToken,
-    joined: bool,
-}
-
-impl Running {
     /// Resolves when a task has ended that must not end. Every fenced request would be refused from
     /// then on.
     pub async fn failed(&mut self) -> String {
-        tokio::select! {
-            Some(ended) = self.lanes.join_next() => format!("a task that writes to the store has ended: {ended:?}"),
-            ended = &mut self.membership => format!("the task that renews the lease has ended: {ended:?}"),
-        }
+        let ended = self.tasks.join_next().await;
+        format!("a task that writes to the store, or renews the lease, has ended: {ended:?}")
     }
 
     /// Leaves the store: publishes that all epochs are over but those with an outcome that is still
-    /// unknown. Nothing is written upstream any more.
+    /// unknown. Nothing is written upstream any more, and the lease is not renewed.
     pub async fn leave(mut self, within: Duration) {
         // From `leave` on, unknown outcomes settle for the other instances.
         let fencing = &self.fencing;
         fencing.lease.end();
-        self.stop.cancel();
         let leave = async {
-            self.lanes.shutdown().await;
-            let _ = (&mut self.membership).await;
+            self.tasks.shutdown().await;
             if !self.joined {
                 return;
             }
@@ -137,9 +104,6 @@ impl Running {
         };
         if tokio::time::timeout(within, leave).await.is_err() {
             tracing::warn!("the store did not answer at the stop; what is open stays on record");
-            // The lease of a run that is over must not be renewed: other instances would wait for
-            // its epochs as long as this process stays.
-            self.membership.abort();
         }
     }
 }

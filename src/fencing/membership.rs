@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
 use super::epochs::EpochTable;
@@ -106,23 +105,20 @@ impl Membership {
         }
     }
 
-    /// Runs until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
-        let loops = async {
-            tokio::join!(
-                self.renewals(),
-                self.polls(),
-                self.hearing(),
-                self.looking(),
-                self.rechecking(),
-                self.ceding(),
-                self.notifying(),
-                self.repairing(),
-                self.place(),
-                self.counting(),
-            );
-        };
-        stop.run_until_cancelled(loops).await;
+    /// Runs until it is dropped.
+    pub(super) async fn run(self: Arc<Self>) {
+        tokio::join!(
+            self.renewals(),
+            self.polls(),
+            self.hearing(),
+            self.looking(),
+            self.rechecking(),
+            self.ceding(),
+            self.notifying(),
+            self.repairing(),
+            self.place(),
+            self.counting(),
+        );
     }
 
     async fn renewals(&self) {

@@ -41,7 +41,7 @@ use opentelemetry::KeyValue;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-pub use self::background::{Background, Running};
+pub use self::background::Background;
 pub use self::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;

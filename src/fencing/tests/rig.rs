@@ -205,7 +205,8 @@ impl Rig {
     /// Runs the membership task, until the token that it returns is cancelled or the test ends.
     pub(crate) fn run(&self) -> CancellationToken {
         let stop = CancellationToken::new();
-        tokio::spawn(self.membership().run(stop.clone()));
+        let (membership, stopped) = (Arc::new(self.membership()), stop.clone());
+        tokio::spawn(async move { stopped.run_until_cancelled(membership.run()).await });
         stop
     }
 
