@@ -193,9 +193,18 @@ pub trait Administration: Instances {
         let values = vec![Text(resource.to_string()), Number(limit.into())];
         let sql = "SELECT resource, action, before, after, reason, actor, {at_ms} FROM audit \
              WHERE namespace = $1 AND resource = $2 ORDER BY id DESC LIMIT $3";
-        self.engine()
-            .fetch(Turn::Read, sql, values, rows::audit)
-            .await
+        let row = |(resource, action, before, after, reason, actor, at_ms)| {
+            Ok(AuditRow {
+                resource: rows::key(resource)?,
+                action,
+                before: rows::maybe(before)?,
+                after: rows::maybe(after)?,
+                reason,
+                actor,
+                at_ms,
+            })
+        };
+        self.engine().fetch(Turn::Read, sql, values, row).await
     }
 
     /// The route table on record, as `config::RouteTable` writes it; `None`: none is on record.

@@ -194,18 +194,10 @@ pub trait Operations: Instances {
             Number(limit.into()),
             MaybeText(operation.map(str::to_owned)),
         ];
-        let row = |(resource, operation, attempt, token, instance, since_ms, settled): (
-            String,
-            _,
-            _,
-            i64,
-            i64,
-            _,
-            _,
-        )| {
+        let row = |(resource, operation, attempt, token, instance, since_ms, settled)| {
             Ok(UnknownOperation {
                 key: AttemptKey {
-                    resource: rows::key(&resource)?,
+                    resource: rows::key(resource)?,
                     operation,
                     attempt,
                 },

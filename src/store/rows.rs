@@ -8,9 +8,7 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
-use crate::store::{
-    Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError, Terms,
-};
+use crate::store::{Ask, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError, Terms};
 
 /// The table in which the migrator records its steps. Not sqlx's default name, since a database may
 /// be shared with another program that uses sqlx.
@@ -70,7 +68,7 @@ pub(super) fn look(
     (resource, token, spent_by, era, given_back, since_ms, open): LookColumns,
 ) -> Result<(MarkRow, Found), StoreError> {
     let mark = MarkRow {
-        resource: key(&resource)?,
+        resource: key(resource)?,
         token: number(token)?,
         spent: spent_by.is_some(),
         era,
@@ -107,37 +105,17 @@ pub(super) fn instance(
     }
 }
 
-/// `(resource, action, before, after, reason, actor, at_ms)`.
-pub(super) type AuditColumns = (
-    String,
-    String,
-    Option<i64>,
-    Option<i64>,
-    String,
-    String,
-    i64,
-);
-
-pub(super) fn audit(
-    (resource, action, before, after, reason, actor, at_ms): AuditColumns,
-) -> Result<AuditRow, StoreError> {
-    Ok(AuditRow {
-        resource: key(&resource)?,
-        action,
-        before: before.map(number).transpose()?,
-        after: after.map(number).transpose()?,
-        reason,
-        actor,
-        at_ms,
-    })
-}
-
-pub(super) fn key(text: &str) -> Result<ResourceKey, StoreError> {
-    ResourceKey::new(text).map_err(|error| odd(&format!("the resource {text:?}: {error}")))
+pub(super) fn key(text: String) -> Result<ResourceKey, StoreError> {
+    ResourceKey::new(&text).map_err(move |error| odd(&format!("the resource {text:?}: {error}")))
 }
 
 pub(super) fn number(token: i64) -> Result<Token, StoreError> {
     Token::new(token).ok_or_else(|| odd(&format!("the token {token}")))
+}
+
+/// The same for a column without a number where there is no token.
+pub(super) fn maybe(token: Option<i64>) -> Result<Option<Token>, StoreError> {
+    token.map(number).transpose()
 }
 
 /// The least mark at which an ask takes effect, as the statement takes it: above 0.
@@ -168,7 +146,7 @@ pub(super) fn found<'a, O>(
             };
         };
         Ok(Found {
-            before: previous.filter(|mark| *mark >= 0).map(number).transpose()?,
+            before: maybe(previous.filter(|mark| *mark >= 0))?,
             era: *era,
             spent_by: spent_by.clone().filter(|_| *token == asked.get()),
             given_back: *given_back,

@@ -90,7 +90,7 @@ impl MarkStore for PostgresStore {
             Numbers(each(epochs, |(_, epoch)| epoch.opening)),
             Text(self.channel.clone()),
         ];
-        let key = |(resource,): (String,)| rows::key(&resource);
+        let key = |(resource,)| rows::key(resource);
         self.engine().fetch(Turn::Cede, CEDE, named, key).await
     }
 

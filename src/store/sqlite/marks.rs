@@ -59,7 +59,7 @@ impl MarkStore for SqliteStore {
             .iter()
             .map(|(resource, epoch)| (resource, epoch.instance.get(), epoch.opening));
         let ceded = json(&ceded.collect::<Vec<_>>());
-        let key = |(resource,): (String,)| rows::key(&resource);
+        let key = |(resource,)| rows::key(resource);
         self.engine()
             .fetch(Turn::Write, CEDE, vec![Text(ceded)], key)
             .await
