@@ -66,9 +66,9 @@ impl FileLock {
                     path.display()
                 )));
             }
-            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => may_be_made(&path, create)?,
-            Err(error) => return Err(cannot_open(&path, &error)),
+            // If it cannot be looked at, it cannot be opened either.
+            _ => {}
         }
         let file = OpenOptions::new()
             .read(true)
@@ -81,7 +81,13 @@ impl FileLock {
             .map_err(|error| cannot_open(&path, &error))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(&path)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Unfit(format!(
+                    "{} is in use by another fencepost. Only one process can use a file: stop the \
+                     other one (a frozen one keeps the file), or let several share a Postgres",
+                    path.display()
+                )));
+            }
             Err(TryLockError::Error(error)) => {
                 return Err(StoreError::Unfit(format!(
                     "{} cannot be locked ({error}): put it on a local file system",
@@ -147,14 +153,10 @@ impl FileLock {
         let mut ids = [(0, 0); 2];
         for (id, suffix) in ids.iter_mut().zip(COMPANIONS) {
             let name = beside(&self.path, suffix);
-            *id = id_at(&name)
-                .map_err(|error| cannot_look(&name, &error))?
-                .ok_or_else(|| {
-                    StoreError::Connection(format!(
-                        "{} was removed while it was opened",
-                        name.display()
-                    ))
-                })?;
+            *id = id_at(&name)?.ok_or_else(|| {
+                let why = format!("{} was removed while it was opened", name.display());
+                StoreError::Connection(why)
+            })?;
         }
         *companions = Some(ids);
         Ok(())
@@ -192,7 +194,7 @@ impl FileLock {
 
     /// Describes what happened to the file or its companions; `None`: they are in their places.
     fn look(&self) -> Result<Option<String>, StoreError> {
-        let found = id_at(&self.path).map_err(|error| cannot_look(&self.path, &error))?;
+        let found = id_at(&self.path)?;
         if found != Some(self.id) {
             let links = self.file.metadata().map_or(0, |metadata| metadata.nlink());
             let what = match (links, found) {
@@ -203,21 +205,17 @@ impl FileLock {
             };
             return Ok(Some(format!("{} {what}", self.path.display())));
         }
-        if self.configured != self.path {
-            let found = id_through(&self.configured)
-                .map_err(|error| cannot_look(&self.configured, &error))?;
-            if found != Some(self.id) {
-                return Ok(Some(format!(
-                    "{}, by which {} was opened, was made to lead elsewhere",
-                    self.configured.display(),
-                    self.path.display()
-                )));
-            }
+        if self.configured != self.path && id_through(&self.configured)? != Some(self.id) {
+            return Ok(Some(format!(
+                "{}, by which {} was opened, was made to lead elsewhere",
+                self.configured.display(),
+                self.path.display()
+            )));
         }
         let companions = locked(&self.companions);
         for (id, suffix) in companions.iter().flatten().zip(COMPANIONS) {
             let name = beside(&self.path, suffix);
-            let found = id_at(&name).map_err(|error| cannot_look(&name, &error))?;
+            let found = id_at(&name)?;
             if found != Some(*id) {
                 let what = if found.is_some() {
                     "replaced"
@@ -247,10 +245,7 @@ fn may_be_made(path: &Path, create: Create) -> Result<(), StoreError> {
     }
     for suffix in COMPANIONS {
         let name = beside(path, suffix);
-        if id_at(&name)
-            .map_err(|error| cannot_look(&name, &error))?
-            .is_some()
-        {
+        if id_at(&name)?.is_some() {
             return Err(StoreError::Unfit(format!(
                 "{} is not there, or empty, but its {} is: the store was moved or deleted, and the \
                  latest marks may be in what it left. Put the file back beside it. Where its marks \
@@ -284,31 +279,23 @@ fn file_id(metadata: &Metadata) -> InodeId {
 }
 
 /// The file at a path. Does not follow a symbolic link, whose target has its companions elsewhere.
-fn id_at(path: &Path) -> io::Result<Option<InodeId>> {
-    id_of(std::fs::symlink_metadata(path))
+fn id_at(path: &Path) -> Result<Option<InodeId>, StoreError> {
+    id_of(path, std::fs::symlink_metadata(path))
 }
 
 /// The file that a path leads to, through links.
-fn id_through(path: &Path) -> io::Result<Option<InodeId>> {
-    id_of(std::fs::metadata(path))
+fn id_through(path: &Path) -> Result<Option<InodeId>, StoreError> {
+    id_of(path, std::fs::metadata(path))
 }
 
-fn id_of(found: io::Result<Metadata>) -> io::Result<Option<InodeId>> {
+fn id_of(path: &Path, found: io::Result<Metadata>) -> Result<Option<InodeId>, StoreError> {
     match found {
         Ok(metadata) => Ok(Some(file_id(&metadata))),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(None)
         }
-        Err(error) => Err(error),
+        Err(error) => Err(cannot_look(path, &error)),
     }
-}
-
-fn in_use(path: &Path) -> StoreError {
-    StoreError::Unfit(format!(
-        "{} is in use by another fencepost. Only one process can use a file: stop the other one (a \
-         frozen one keeps the file), or let several share a Postgres",
-        path.display()
-    ))
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> StoreError {
