@@ -122,7 +122,7 @@ impl Membership {
     }
 
     async fn renewals(&self) {
-        let pause = crate::store::renewal_pause(self.terms.lease);
+        let pause = (self.terms.lease / 3).min(Duration::from_secs(1));
         let outage = Outage::default();
         let mut servers = self.fencing.store.servers();
         loop {

@@ -107,12 +107,6 @@ pub enum Turn {
     Notify,
 }
 
-impl Turn {
-    pub(super) fn only_reads(self) -> bool {
-        matches!(self, Self::Look | Self::Read | Self::Watch)
-    }
-}
-
 /// Work at a connection.
 pub type Work = Box<dyn for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, Result<(), Failure>> + Send>;
 

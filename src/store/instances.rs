@@ -166,7 +166,10 @@ pub trait Instances: Send + Sync + 'static {
         instance: InstanceId,
         publication: &Publication,
     ) -> Result<(), StoreError> {
-        let (state, below) = publication.at_leave();
+        let (state, below) = match publication.left[..] {
+            [] => (2, Opening::MAX),
+            _ => (1, publication.below),
+        };
         let last = vec![
             Number(instance.get()),
             Number(state),

@@ -74,12 +74,6 @@ impl fmt::Debug for InstanceId {
     }
 }
 
-/// Pauses between two renewals of a lease of this term.
-#[must_use]
-pub fn renewal_pause(term: Duration) -> Duration {
-    (term / 3).min(Duration::from_secs(1))
-}
-
 /// An epoch id: numbers the statements of one instance that may open an epoch. Never used twice,
 /// not even by a retry, so that what ends one epoch ends no other.
 pub type Opening = i64;
@@ -101,17 +95,6 @@ pub struct Epoch {
 pub struct Publication {
     pub below: Opening,
     pub left: Vec<Opening>,
-}
-
-impl Publication {
-    /// The state of an instance that leaves with this as its last publication, and the opening
-    /// below which its epochs are over. It has settled if it leaves nothing open.
-    pub(super) fn at_leave(&self) -> (i64, Opening) {
-        match self.left[..] {
-            [] => (2, Opening::MAX),
-            _ => (1, self.below),
-        }
-    }
 }
 
 /// Counts the overrides and prunes of a namespace, and the announcements of prunes. A statement that

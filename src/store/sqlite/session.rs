@@ -31,7 +31,7 @@ impl Session {
     pub(super) async fn run(&mut self, turn: Turn, work: Work) -> Result<(), StoreError> {
         let (lock, mut held) = self.take().await?;
         let done = async {
-            if turn.only_reads() {
+            if matches!(turn, Turn::Look | Turn::Read | Turn::Watch) {
                 work(self.at(&mut held)?).await?;
                 // Read in the state that this run has left.
                 self.latest(&mut held, 0).await?;
@@ -57,7 +57,8 @@ impl Session {
     /// Takes the connection, or opens one. It is only put back after success. Anything else closes
     /// it, a panic too.
     async fn take(&mut self) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
-        let lock = self.lock()?;
+        let closed = || StoreError::Connection("the store was closed".to_owned());
+        let lock = self.lock.clone().ok_or_else(closed)?;
         let held = self.connection.take();
         if let Some(error) = lock.lost() {
             if let Some(held) = held {
@@ -95,11 +96,6 @@ impl Session {
         }
         self.overwritten = true;
         Err(StoreError::Unfit("the file was overwritten".to_owned()))
-    }
-
-    fn lock(&self) -> Result<Arc<FileLock>, StoreError> {
-        let closed = || StoreError::Connection("the store was closed".to_owned());
-        self.lock.clone().ok_or_else(closed)
     }
 
     /// Puts the connection back after success.
