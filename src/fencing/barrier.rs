@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use super::{Fencing, overtaken};
 use crate::fencing::epochs::{Ending, Entered, Want};
-use crate::fencing::lease::PermitTerms;
 use crate::fencing::permit::{Admitted, Permit, Sending};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::metrics::{CheckResult, Limit, RouteMetrics};
@@ -90,7 +89,7 @@ impl Fencing {
             Ok(true) => Ok(false),
             Ok(false) => {
                 let asked = if self.lease.valid() {
-                    let appended = self.append(Some(needs), key, token, Want::Open).await;
+                    let appended = self.append(needs, key, token, Want::Open).await;
                     appended.map_err(|refused| self.noted(refused))
                 } else {
                     let why = Undecided::without_lease(self.lease.begun());
@@ -195,11 +194,9 @@ impl Fencing {
         token: Token,
         now: Instant,
     ) -> Result<Entered<Permit>, Refused> {
-        let PermitTerms {
-            incarnation,
-            cutoff,
-        } = self.lease.terms();
-        if !self.lease.holds(incarnation) || cutoff.is_cancelled() {
+        let terms = self.lease.terms();
+        let incarnation = terms.incarnation;
+        if !self.lease.holds(incarnation) || terms.cutoff.is_cancelled() {
             let why = Undecided::without_lease(self.lease.begun());
             return Err(Refused::Unavailable(why));
         }
@@ -209,7 +206,7 @@ impl Fencing {
         Ok(match entered {
             Entered::Permit(ticket) => Entered::Permit(Permit(Sending {
                 fencing: Arc::clone(self),
-                cutoff,
+                cutoff: terms.cutoff,
                 key: key.clone(),
                 token,
                 ticket,

@@ -36,7 +36,18 @@ pub struct Identity {
     /// Cancelled when the lease of this incarnation has been lapsed for [`Lease::cutting_after`].
     /// Exchanges that still run are then reset, because no other instance waits for what they would
     /// still deliver.
-    pub cutoff: CancellationToken,
+    pub cutoff: Arc<CancellationToken>,
+}
+
+impl Identity {
+    /// A copy whose token is cancelled with this one. The waiters of the copy share a lock with
+    /// those of the same copy only.
+    fn child(&self) -> Self {
+        Self {
+            cutoff: Arc::new(self.cutoff.child_token()),
+            ..self.clone()
+        }
+    }
 }
 
 /// The lease of this process. One per process; shared by the membership task that renews it and
@@ -61,27 +72,8 @@ pub struct Lease {
     renewals: AtomicI64,
     /// Short sections, never across an await.
     state: Mutex<LeaseState>,
-    /// Each worker's copy of what a permit is given under.
-    terms: PerWorker<PermitTerms>,
-}
-
-/// The terms that a permit is given under.
-#[derive(Clone, Debug)]
-pub struct PermitTerms {
-    /// See [`Identity::incarnation`].
-    pub incarnation: u64,
-    /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker
-    /// only.
-    pub cutoff: Arc<CancellationToken>,
-}
-
-impl PermitTerms {
-    fn of(identity: &Identity) -> Self {
-        Self {
-            incarnation: identity.incarnation,
-            cutoff: Arc::new(identity.cutoff.child_token()),
-        }
-    }
+    /// Each worker's copy of the identity: what a permit is given under.
+    terms: PerWorker<Identity>,
 }
 
 #[derive(Debug)]
@@ -90,7 +82,7 @@ struct LeaseState {
     /// The last id that was used, perhaps in vain.
     last: InstanceId,
     /// The exchanges of earlier incarnations that are still to be cut, and when.
-    earlier: Vec<(Duration, CancellationToken)>,
+    earlier: Vec<(Duration, Arc<CancellationToken>)>,
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -105,7 +97,7 @@ impl Lease {
         let identity = Identity {
             instance,
             incarnation: 0,
-            cutoff: CancellationToken::new(),
+            cutoff: Arc::default(),
         };
         Self {
             clock,
@@ -117,7 +109,7 @@ impl Lease {
             incarnation: AtomicU64::new(0),
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
-            terms: PerWorker::new(|| PermitTerms::of(&identity)),
+            terms: PerWorker::new(|| identity.child()),
             state: Mutex::new(LeaseState {
                 last: instance,
                 identity,
@@ -210,7 +202,7 @@ impl Lease {
     /// The terms of a permit that is given now. They are good only if [`Self::holds`] is true of
     /// their incarnation afterwards.
     #[must_use]
-    pub fn terms(&self) -> PermitTerms {
+    pub fn terms(&self) -> Identity {
         self.terms.own().clone()
     }
 
@@ -290,9 +282,8 @@ impl Lease {
         // The same id may revive after its exchanges were cut: new ones are not to be cut with
         // them.
         if state.identity.cutoff.is_cancelled() {
-            state.identity.cutoff = CancellationToken::new();
-            self.terms
-                .change(|terms| *terms = PermitTerms::of(&state.identity));
+            state.identity.cutoff = Arc::default();
+            self.terms.change(|terms| *terms = state.identity.child());
         }
         self.extend(sent);
     }
@@ -332,15 +323,14 @@ impl Lease {
         let new = Identity {
             instance,
             incarnation,
-            cutoff: CancellationToken::new(),
+            cutoff: Arc::default(),
         };
         let old = std::mem::replace(&mut state.identity, new);
         let due = ended.saturating_add(self.cutoff);
-        state.earlier.push((due, old.cutoff.clone()));
+        state.earlier.push((due, Arc::clone(&old.cutoff)));
         // Terms of one incarnation do not hold in another, so a request that comes in between gets
         // no permit.
-        self.terms
-            .change(|terms| *terms = PermitTerms::of(&state.identity));
+        self.terms.change(|terms| *terms = state.identity.child());
         // The incarnation first: a look that sees the new end must see the new incarnation too.
         self.incarnation.store(incarnation, Ordering::Release);
         self.extend(sent);

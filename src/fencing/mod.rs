@@ -167,6 +167,7 @@ impl Fencing {
         key: &ResourceKey,
         token: Token,
     ) -> Result<bool, Refused> {
+        let needs = needs.unwrap_or_default();
         match self.append(needs, key, token, Want::Raise).await {
             // Spent or not, the mark is the token.
             Err(Refused::Spent) => Ok(false),
@@ -203,7 +204,7 @@ impl Fencing {
     /// request raised the mark.
     async fn append(
         &self,
-        needs: Option<Needs>,
+        needs: Needs,
         key: &ResourceKey,
         token: Token,
         want: Want,
@@ -233,7 +234,8 @@ impl Fencing {
     /// The token is stale or spent, or the store gave no answer.
     pub async fn spend(&self, key: &ResourceKey, token: Token, name: &str) -> Result<(), Refused> {
         // The token is the mark already: no bounds are left to look at.
-        let spent = self.append(None, key, token, Want::Spend(name.to_owned()));
+        let want = Want::Spend(name.to_owned());
+        let spent = self.append(Needs::default(), key, token, want);
         spent.await.map(drop)
     }
 

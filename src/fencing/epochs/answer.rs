@@ -267,7 +267,7 @@ fn judge_all(
     let mut advanced = found.before < mark;
     let mut again = Vec::new();
     for waiter in waiters {
-        let believed = waiter.needs().met_by(mark);
+        let believed = waiter.needs.met_by(mark);
         let refused = match routing::judge(mark, waiter.token) {
             Decision::Stale { mark } => Refused::stale(mark, DecidedBy::Store),
             _ if !believed => Refused::Implausible { mark },

@@ -124,7 +124,7 @@ impl EpochTable {
                 entry.close(|own| own.epoch.token < token && own.idle());
             }
             entry.statement = Statement::Sent(opening);
-            let needs = top().map(Waiter::needs).reduce(Needs::or);
+            let needs = top().map(|waiter| waiter.needs).reduce(Needs::or);
             let ask = Ask {
                 resource: key.clone(),
                 token,
@@ -182,7 +182,7 @@ impl EpochEntry {
 /// here; the others are judged by the answer. An implausible token must not delay the others. So it
 /// is asked for only if there is no other.
 fn choose(waiters: &[Waiter], mark: Option<Token>) -> Option<(Token, bool)> {
-    let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
+    let believed = waiters.iter().filter(|one| one.needs.met_by(mark));
     let believed = believed.map(|one| one.token).max();
     let all = waiters.iter().map(|waiter| waiter.token);
     Some((believed.or(all.max())?, believed.is_some()))

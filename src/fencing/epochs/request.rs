@@ -28,8 +28,8 @@ pub type Answer = Result<bool, Refused>;
 pub struct Waiter {
     pub(super) token: Token,
     pub(super) want: Want,
-    /// The mark that is needed for its token to be believed. `None`: an operator's, without bounds.
-    pub(super) bounds: Option<Needs>,
+    /// The mark that is needed for its token to be believed.
+    pub(super) needs: Needs,
     /// How often it has been asked again.
     pub(super) tries: u8,
     /// Closed once its caller has given up.
@@ -41,25 +41,17 @@ pub struct Waiter {
 impl Waiter {
     /// A request of this task, and its answer.
     #[must_use]
-    pub fn new(
-        token: Token,
-        want: Want,
-        bounds: Option<Needs>,
-    ) -> (Self, oneshot::Receiver<Answer>) {
+    pub fn new(token: Token, want: Want, needs: Needs) -> (Self, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
         let waiter = Self {
             token,
             want,
-            bounds,
+            needs,
             tries: 0,
             reply,
             runtime: Handle::try_current().ok(),
         };
         (waiter, answer)
-    }
-
-    pub(super) fn needs(&self) -> Needs {
-        self.bounds.unwrap_or_default()
     }
 }
 

@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::fencing::lease::Identity;
@@ -66,7 +65,7 @@ impl One {
         let by = Identity {
             instance: instance(id),
             incarnation: 0,
-            cutoff: CancellationToken::new(),
+            cutoff: Arc::default(),
         };
         Self {
             table,
@@ -94,7 +93,7 @@ impl One {
     // --- requests ---
 
     fn ask_for(&self, on: &str, number: i64, want: Want, bounds: Option<Needs>) -> Asked {
-        let (waiter, answer) = Waiter::new(token(number), want, bounds);
+        let (waiter, answer) = Waiter::new(token(number), want, bounds.unwrap_or_default());
         self.table.ask(&key(on), waiter, 0);
         answer
     }

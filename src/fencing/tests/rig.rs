@@ -169,7 +169,8 @@ impl Rig {
 
     /// Raises the mark, and opens an epoch.
     pub(crate) async fn open(&self, on: &str, number: i64) -> Result<bool, Refused> {
-        self.append(None, &key(on), token(number), Want::Open).await
+        self.append(Needs::default(), &key(on), token(number), Want::Open)
+            .await
     }
 
     /// The last look of the barrier.

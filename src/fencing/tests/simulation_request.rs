@@ -10,9 +10,9 @@ use super::simulation_call::{Call, Dice, LANES};
 use super::simulation_instance::{Awaited, Process, Request, State, Wish};
 use super::simulation_upstream::Upstream;
 use crate::fencing::epochs::{Answer, Ending, Entered, RequestLimits, Ticket, Waiter, Want};
-use crate::fencing::lease::PermitTerms;
+use crate::fencing::lease::Identity;
 use crate::fencing::{Refused, Undecided};
-use crate::routing::{ResourceKey, Token};
+use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::Epoch;
 
 const ROOM: RequestLimits = RequestLimits {
@@ -48,8 +48,11 @@ impl Process {
     }
 
     fn ask(&self, wish: &Wish, want: Want, worker: usize) -> oneshot::Receiver<Answer> {
-        let bounds = Some(wish.needs).filter(|_| !matches!(want, Want::Spend(_)));
-        let (waiter, answer) = Waiter::new(wish.token, want, bounds);
+        let needs = match want {
+            Want::Spend(_) => Needs::default(),
+            Want::Open | Want::Raise => wish.needs,
+        };
+        let (waiter, answer) = Waiter::new(wish.token, want, needs);
         self.table.ask(&wish.key, waiter, worker);
         answer
     }
@@ -137,9 +140,10 @@ impl Process {
     /// As the [`Fencing::enter`](crate::fencing::Fencing).
     fn enter(&mut self, wish: &Wish, bell: Option<Arc<Notify>>, dice: &mut Dice) -> State {
         let (key, token) = (&wish.key, wish.token);
-        let PermitTerms {
+        let Identity {
             incarnation,
             cutoff,
+            ..
         } = self.lease.terms();
         let refused = if !self.lease.holds(incarnation) || cutoff.is_cancelled() {
             lapsed()

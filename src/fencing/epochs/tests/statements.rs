@@ -51,7 +51,7 @@ fn about_one_resource_no_two_statements_are_on_their_way() {
     let first = one.ask("a", 1);
     let sent = one.compose();
     let mut newer = one.ask("a", 2);
-    let (waiter, other) = Waiter::new(token(3), Want::Open, None);
+    let (waiter, other) = Waiter::new(token(3), Want::Open, Needs::default());
     one.table.ask(&key("a"), waiter, 1);
     for lane in [LANE, Lane::Main(1), Lane::Aside] {
         assert!(one.compose_on(lane).is_none());
