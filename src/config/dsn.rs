@@ -15,7 +15,8 @@
 //! gets a password only if the name of the `sslmode` says so.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+
+use sqlx::postgres::PgSslMode;
 
 use super::units::Hidden;
 use crate::routing::decoded;
@@ -27,6 +28,20 @@ const PARAMETERS: &str = "invalid URL: it has a parameter that is not supported\
                           target_session_attrs=read-write; user, password, hosts and database stand \
                           in front of the ?, percent-encoded; a client certificate goes into \
                           store.tls";
+const SSLMODE_HINT: &str =
+    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
+const ANY_CA: &str = "sslmode=verify-ca without a CA of your own would take the certificate of any \
+                      server that has one from any CA of the system's\n\
+                      name the CA (sslrootcert=FILE or store.tls.ca_file), or write \
+                      sslmode=verify-full";
+const UNUSED_CA: &str = "a CA is named, and sslmode says that nothing is verified by it\n\
+                         write sslmode=verify-full, or leave sslmode out";
+const UNVERIFIED: &str = "this sslmode does not verify the server: anyone who answers in its place \
+                          would get the password\n\
+                          write sslmode=verify-full, or leave sslmode out, and name the server's CA \
+                          (sslrootcert=FILE or store.tls.ca_file). To hand the password to whatever \
+                          answers, say so: sslmode=insecure-prefer, insecure-require or \
+                          insecure-disable";
 
 /// The parameters of a connection, except for the files that are read when it is made.
 #[derive(Clone, Debug)]
@@ -37,24 +52,18 @@ pub struct Dsn {
     /// Never empty.
     pub password: Option<Hidden>,
     pub database: Option<String>,
-    pub root: Option<Root>,
-    /// The `sslmode`, and true if `insecure-` is in front of it.
-    mode: Option<(Protection, bool)>,
+    /// `sslrootcert`: the file of the CAs that a server's certificate is verified by, or `system`.
+    pub root: Option<String>,
 }
 
 /// A server: a name, an address without brackets, or (with a slash first) the directory of its
 /// socket. Empty: this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Host {
     pub name: String,
     pub port: u16,
-}
-
-/// The CAs that a server's certificate is verified by (`sslrootcert`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Root {
-    System,
-    File(PathBuf),
+    /// The protection of the connection. `Prefer` and `Require` verify nothing.
+    pub mode: PgSslMode,
 }
 
 impl Host {
@@ -73,6 +82,7 @@ impl Host {
                 "" => 5432,
                 digits => digits.parse().map_err(|_| bad("a port is not a number"))?,
             },
+            mode: PgSslMode::VerifyFull,
         })
     }
 
@@ -89,11 +99,17 @@ impl Host {
         let loopback = || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         name.is_empty() || self.is_socket() || name.eq_ignore_ascii_case("localhost") || loopback()
     }
+
+    /// Returns true if nobody else can answer in the server's place.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        matches!(self.mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+    }
 }
 
 impl Dsn {
-    /// Reads a URL.
-    pub fn parse(url: &str) -> Result<Self, String> {
+    /// Reads a URL. `ca_named` is true if `store.tls.ca_file` names CAs beside it.
+    pub fn parse(url: &str, ca_named: bool) -> Result<Self, String> {
         let (_, authority, rest) = split_url(url)
             .filter(|(scheme, ..)| matches!(*scheme, "postgres" | "postgresql"))
             .ok_or_else(|| bad("it does not start with postgres://"))?;
@@ -122,27 +138,64 @@ impl Dsn {
             password: given(decode(password)?).map(Hidden),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
             root: None,
-            mode: None,
         };
-        dsn.read_query(query)?;
+        let mode = dsn.read_query(query)?;
+        dsn.protect(mode, ca_named)?;
         Ok(dsn)
     }
 
-    fn read_query(&mut self, query: &str) -> Result<(), String> {
+    /// Returns the `sslmode`, and true if `insecure-` is in front of it.
+    fn read_query(&mut self, query: &str) -> Result<Option<(PgSslMode, bool)>, String> {
+        let mut mode = None;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             match name.as_str() {
-                "sslmode" => self.mode = Some(ssl_mode(&value)?),
-                "sslrootcert" if value == "system" => self.root = Some(Root::System),
-                "sslrootcert" => self.root = given(value).map(|file| Root::File(file.into())),
+                "sslmode" => mode = Some(ssl_mode(&value)?),
+                "sslrootcert" => self.root = given(value),
                 // libpq's way to ask for the server that a store of marks always needs.
                 "target_session_attrs" if value == "read-write" => {}
                 // The name is not shown: it may be the end of a password with a raw & in it.
                 _ => return Err(PARAMETERS.to_owned()),
             }
         }
+        Ok(mode)
+    }
+
+    /// Decides the protection of each connection.
+    fn protect(&mut self, mode: Option<(PgSslMode, bool)>, ca_named: bool) -> Result<(), String> {
+        if ca_named && self.root.is_some() {
+            let why = "sslrootcert is given, and store.tls.ca_file too\nkeep one of them";
+            return Err(why.to_owned());
+        }
+        let rooted = ca_named || self.root.is_some();
+        let file = rooted && self.root.as_deref() != Some("system");
+        for host in &mut self.hosts {
+            let is_local = host.is_local();
+            let chosen = match mode {
+                _ if host.is_socket() => Ok(PgSslMode::Disable),
+                // A CA that is named is used, on this machine too.
+                None if is_local && !rooted => Ok(PgSslMode::Prefer),
+                None | Some((PgSslMode::VerifyFull, _)) => Ok(PgSslMode::VerifyFull),
+                // libpq does the same with `require`.
+                Some((PgSslMode::VerifyCa, _) | (PgSslMode::Require, false)) if file => {
+                    Ok(PgSslMode::VerifyCa)
+                }
+                Some((PgSslMode::VerifyCa, _)) => Err(ANY_CA),
+                _ if rooted => Err(UNUSED_CA),
+                Some((_, false)) if self.password.is_some() && !is_local => Err(UNVERIFIED),
+                Some((mode, _)) => Ok(mode),
+            };
+            host.mode = chosen.map_err(str::to_owned)?;
+        }
         Ok(())
+    }
+
+    /// Returns true if an attacker between here and a host can read and change the store's answers.
+    #[must_use]
+    pub fn is_open_to_others(&self) -> bool {
+        let mut hosts = self.hosts.iter();
+        hosts.any(|host| !host.is_local() && !host.is_verified())
     }
 }
 
@@ -168,111 +221,21 @@ fn bad(why: &str) -> String {
     format!("invalid URL: {why}\n{HINT}")
 }
 
-impl Dsn {
-    /// The protection of the connection to each of the URL's hosts. `ca_named` is true if
-    /// `store.tls.ca_file` names CAs beside the URL.
-    pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, String> {
-        if ca_named && self.root.is_some() {
-            let why = "sslrootcert is given, and store.tls.ca_file too\nkeep one of them";
-            return Err(why.to_owned());
-        }
-        let of = |host: &Host| self.protection(host, ca_named);
-        self.hosts.iter().map(of).collect()
-    }
-
-    fn protection(&self, host: &Host, ca_named: bool) -> Result<Protection, String> {
-        if host.is_socket() {
-            return Ok(Protection::Plain);
-        }
-        let rooted = ca_named || self.root.is_some();
-        let file = ca_named || matches!(self.root, Some(Root::File(_)));
-        let Some((protection, forced)) = self.mode else {
-            // A CA that is named is used, on this machine too.
-            return Ok(if host.is_local() && !rooted {
-                Protection::IfOffered
-            } else {
-                Protection::VerifiedFull
-            });
-        };
-        let (why, hint) = match protection {
-            Protection::VerifiedFull => return Ok(protection),
-            // libpq does the same.
-            Protection::Encrypted if file && !forced => return Ok(Protection::VerifiedCa),
-            Protection::VerifiedCa if file => return Ok(protection),
-            Protection::VerifiedCa => (
-                "sslmode=verify-ca without a CA of your own would take the certificate of any \
-                 server that has one from any CA of the system's",
-                "name the CA (sslrootcert=FILE or store.tls.ca_file), or write sslmode=verify-full",
-            ),
-            _ if rooted => (
-                "a CA is named, and sslmode says that nothing is verified by it",
-                "write sslmode=verify-full, or leave sslmode out",
-            ),
-            _ if self.password.is_some() && !forced && !host.is_local() => (
-                "this sslmode does not verify the server: anyone who answers in its place would \
-                 get the password",
-                "write sslmode=verify-full, or leave sslmode out, and name the server's CA \
-                 (sslrootcert=FILE or store.tls.ca_file). To hand the password to whatever \
-                 answers, say so: sslmode=insecure-prefer, insecure-require or insecure-disable",
-            ),
-            _ => return Ok(protection),
-        };
-        Err(format!("{why}\n{hint}"))
-    }
-
-    /// Returns true if an attacker between here and a host can read and change the store's answers.
-    #[must_use]
-    pub fn is_open_to_others(&self, ca_named: bool) -> bool {
-        let Ok(protections) = self.protections(ca_named) else {
-            return false;
-        };
-        let mut ways = self.hosts.iter().zip(protections);
-        ways.any(|(host, way)| !host.is_local() && !way.is_verified())
-    }
-}
-
-const SSLMODE_HINT: &str =
-    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
-
-/// The protection of the connection to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// Not at all: a socket, this machine, or by request.
-    Plain,
-    /// Encrypted where the server offers it. Nothing is verified.
-    IfOffered,
-    /// Encrypted. Nothing is verified.
-    Encrypted,
-    /// Encrypted, and the certificate is from a CA that is named.
-    VerifiedCa,
-    /// Encrypted, the certificate is from a CA that is named or one of the system's, and it has the
-    /// host's name.
-    VerifiedFull,
-}
-
-impl Protection {
-    /// Returns true if nobody else can answer in the server's place.
-    #[must_use]
-    pub fn is_verified(self) -> bool {
-        matches!(self, Self::VerifiedCa | Self::VerifiedFull)
-    }
-}
-
 /// Reads an `sslmode`.
-fn ssl_mode(value: &str) -> Result<(Protection, bool), String> {
+fn ssl_mode(value: &str) -> Result<(PgSslMode, bool), String> {
     let insecure = value.strip_prefix("insecure-");
     let forced = insecure.is_some();
-    let protection = match insecure.unwrap_or(value) {
-        "disable" => Protection::Plain,
+    let mode = match insecure.unwrap_or(value) {
+        "disable" => PgSslMode::Disable,
         // libpq tries without encryption first, which a server rarely refuses.
-        "allow" if !forced => Protection::Plain,
-        "prefer" => Protection::IfOffered,
-        "require" => Protection::Encrypted,
-        "verify-ca" if !forced => Protection::VerifiedCa,
-        "verify-full" if !forced => Protection::VerifiedFull,
+        "allow" if !forced => PgSslMode::Disable,
+        "prefer" => PgSslMode::Prefer,
+        "require" => PgSslMode::Require,
+        "verify-ca" if !forced => PgSslMode::VerifyCa,
+        "verify-full" if !forced => PgSslMode::VerifyFull,
         _ => return Err(format!("unknown sslmode\n{SSLMODE_HINT}")),
     };
-    Ok((protection, forced))
+    Ok((mode, forced))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use route_table::{Finding, RouteTable, TableChange};
 pub use settings::Settings;
 pub use store::{Create, PostgresAddress, StoreSettings, StoreTls};
 pub use summary::{advice, describe, schema};
-pub use tls::{ClientAuth, TlsIdentity, TlsSettings, UpstreamTlsSettings};
+pub use tls::{ClientAuth, TlsIdentity, TlsSettings, UpstreamTlsSettings, pem};
 pub use units::{Count, Hidden, OrNone, Positive, Share, Size, Span, Time};
 pub use upstream::{UnknownStatuses, UpstreamSettings};
 pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Sources, Warning};

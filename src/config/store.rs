@@ -112,16 +112,13 @@ impl StoreSettings {
         }
         let shared = matches!(self.target, StoreTarget::Postgres(_));
         self.tls.check(shared, report);
-        if let StoreTarget::Postgres(Secret::Literal(Hidden(url))) = &self.target
-            && let Ok(dsn) = Dsn::parse(url)
-        {
-            let ca_named = self.tls.ca_file.is_some();
-            if let Err(text) = dsn.protections(ca_named) {
-                report.error("store.url", text);
-            }
+        if let StoreTarget::Postgres(Secret::Literal(Hidden(url))) = &self.target {
             let text = "the server is not verified: an attacker on the network can read and change \
                         marks\nleave sslmode out, and name the server's CA in store.tls.ca_file";
-            report.warn_if(dsn.is_open_to_others(ca_named), "store.url", text);
+            match Dsn::parse(url, self.tls.ca_file.is_some()) {
+                Ok(dsn) => report.warn_if(dsn.is_open_to_others(), "store.url", text),
+                Err(text) => report.error("store.url", text),
+            }
         }
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         // A namespace is part of the name of a notification channel, and of every row.

@@ -296,22 +296,27 @@ const PEM_HINT: &str = "the path of a whole PEM file that this user may read; fr
                         (or pkey, or crl) -inform der -in FILE; to decrypt a key: openssl pkey -in \
                         FILE -out NEW";
 
-/// Reads the PEM sections of one kind, at least one. `name`: that of the kind.
+/// Reads the PEM sections of one kind, and reports what is wrong with the file.
 fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) -> Option<Vec<T>> {
     report.sources.note(file);
+    pem(file, name).map_err(|text| report.error(at, text)).ok()
+}
+
+/// Reads the PEM sections of one kind, at least one. `name`: that of the kind. The error is a
+/// message and a hint.
+pub fn pem<T: PemObject>(file: &Path, name: &str) -> Result<Vec<T>, String> {
     let fault = match std::fs::read(file) {
         Err(error) => format!("cannot be read: {error}"),
         Ok(pem) => match T::pem_slice_iter(&pem).collect::<Result<Vec<T>, _>>() {
             Err(error) => format!("is broken PEM: {error}"),
-            Ok(sections) if !sections.is_empty() => return Some(sections),
+            Ok(sections) if !sections.is_empty() => return Ok(sections),
             Ok(_) if String::from_utf8_lossy(&pem).contains("ENCRYPTED") => {
                 "is encrypted, and there is no way to enter its passphrase".to_owned()
             }
             Ok(_) => format!("has no {name} in it"),
         },
     };
-    report.error(at, format!("{} {fault}\n{PEM_HINT}", file.display()));
-    None
+    Err(format!("{} {fault}\n{PEM_HINT}", file.display()))
 }
 
 /// The time when a certificate expires, in seconds since 1970. A check against a later time names it.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(url: &str) -> Dsn {
-    Dsn::parse(url).unwrap_or_else(|why| panic!("{url}: {why}"))
+    Dsn::parse(url, false).unwrap_or_else(|why| panic!("{url}: {why}"))
 }
 
 fn places(url: &str) -> Vec<(String, u16)> {
@@ -15,8 +15,18 @@ fn one(host: &str, port: u16) -> (String, u16) {
     (host.to_owned(), port)
 }
 
-fn way(url: &str) -> Result<Protection, String> {
-    Ok(read(url).protections(false)?[0])
+/// The protection of the connection to each host.
+fn modes(url: &str, ca_named: bool) -> Result<Vec<String>, String> {
+    let hosts = Dsn::parse(url, ca_named)?.hosts.into_iter();
+    Ok(hosts.map(|host| format!("{:?}", host.mode)).collect())
+}
+
+fn way(url: &str) -> Result<String, String> {
+    modes(url, false).map(|modes| modes[0].clone())
+}
+
+fn is(mode: &str) -> Result<String, String> {
+    Ok(mode.to_owned())
 }
 
 #[test]
@@ -34,7 +44,7 @@ fn hosts_are_read_in_order() {
         [one("a", 5432)]
     );
     for list in [",", ",a", "a,", "a,,b", "u:p@,"] {
-        let why = Dsn::parse(&format!("postgres://{list}/db")).expect_err(list);
+        let why = Dsn::parse(&format!("postgres://{list}/db"), false).expect_err(list);
         assert!(why.contains("a host of its list is empty"), "{why}");
     }
 }
@@ -75,7 +85,7 @@ fn other_parameters_are_refused() {
         "options[a",
         "options[geqo]=off",
     ] {
-        let why = Dsn::parse(&format!("postgres://h/d?{parameter}")).expect_err(parameter);
+        let why = Dsn::parse(&format!("postgres://h/d?{parameter}"), false).expect_err(parameter);
         assert!(why.contains("is not supported"), "{why}");
         assert!(why.contains("the parameters are sslmode"), "{why}");
     }
@@ -105,7 +115,7 @@ fn no_message_holds_a_piece_of_the_url() {
         "postgres://u:hunter2@h/db?hostaddr=hunter2",
         "postgres://u:hunter2@h%zz/db",
     ] {
-        let said = Dsn::parse(url).expect_err(url);
+        let said = Dsn::parse(url, false).expect_err(url);
         for piece in ["hunt", "er2", "1234"] {
             assert!(!said.contains(piece), "{url}: {said}");
         }
@@ -123,26 +133,26 @@ fn across_a_network_the_server_is_verified() {
         "localhost.example",
     ] {
         let found = way(&format!("postgres://u:p@{host}/db"));
-        assert_eq!(found, Ok(Protection::VerifiedFull), "{host}");
+        assert_eq!(found, is("VerifyFull"), "{host}");
     }
     for host in ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", ""] {
         let found = way(&format!("postgres://u:p@{host}/db"));
-        assert_eq!(found, Ok(Protection::IfOffered), "{host}");
+        assert_eq!(found, is("Prefer"), "{host}");
     }
     let socket = "postgres://u:p@%2Frun/db?sslmode=verify-full&sslrootcert=a";
-    assert_eq!(way(socket), Ok(Protection::Plain), "as libpq has it");
-    let many = read("postgres://u:p@h,localhost/db").protections(false);
-    let each = vec![Protection::VerifiedFull, Protection::IfOffered];
-    assert_eq!(many, Ok(each));
+    assert_eq!(way(socket), is("Disable"), "as libpq has it");
+    let many = modes("postgres://u:p@h,localhost/db", false);
+    let each = ["VerifyFull", "Prefer"].map(str::to_owned);
+    assert_eq!(many, Ok(each.into()));
 }
 
 #[test]
 fn a_password_goes_to_whatever_answers_only_on_request() {
     for (mode, without) in [
-        ("disable", Protection::Plain),
-        ("allow", Protection::Plain),
-        ("prefer", Protection::IfOffered),
-        ("require", Protection::Encrypted),
+        ("disable", "Disable"),
+        ("allow", "Disable"),
+        ("prefer", "Prefer"),
+        ("require", "Require"),
     ] {
         for secret in ["u:p@h/db?", "u:p@h?"] {
             let hint = way(&format!("postgres://{secret}sslmode={mode}")).expect_err(mode);
@@ -151,35 +161,26 @@ fn a_password_goes_to_whatever_answers_only_on_request() {
         for fine in ["u@h/db", "u:@h/db", "u:p@localhost/db"] {
             assert_eq!(
                 way(&format!("postgres://{fine}?sslmode={mode}")),
-                Ok(without)
+                is(without)
             );
         }
         if mode != "allow" {
             let forced = format!("postgres://u:p@h/db?sslmode=insecure-{mode}");
-            assert_eq!(way(&forced), Ok(without));
-            assert!(read(&forced).is_open_to_others(false));
+            assert_eq!(way(&forced), is(without));
+            assert!(read(&forced).is_open_to_others());
         }
     }
-    let mixed = read("postgres://u:p@localhost,h/db?sslmode=prefer");
-    assert!(mixed.protections(false).is_err(), "one of them is far away");
+    let mixed = way("postgres://u:p@localhost,h/db?sslmode=prefer");
+    assert!(mixed.is_err(), "one of them is far away");
 }
 
 #[test]
 fn a_named_ca_is_never_left_unused() {
     let at = |rest: &str| way(&format!("postgres://u:p@{rest}"));
-    assert_eq!(
-        at("localhost/db?sslrootcert=ca"),
-        Ok(Protection::VerifiedFull)
-    );
-    assert_eq!(
-        at("h/db?sslmode=require&sslrootcert=ca"),
-        Ok(Protection::VerifiedCa)
-    );
-    assert_eq!(
-        at("h/db?sslmode=verify-ca&sslrootcert=ca"),
-        Ok(Protection::VerifiedCa)
-    );
-    assert_eq!(at("h/db?sslrootcert=system"), Ok(Protection::VerifiedFull));
+    assert_eq!(at("localhost/db?sslrootcert=ca"), is("VerifyFull"));
+    assert_eq!(at("h/db?sslmode=require&sslrootcert=ca"), is("VerifyCa"));
+    assert_eq!(at("h/db?sslmode=verify-ca&sslrootcert=ca"), is("VerifyCa"));
+    assert_eq!(at("h/db?sslrootcert=system"), is("VerifyFull"));
     for wrong in [
         "h/db?sslmode=verify-ca",
         "h/db?sslmode=verify-ca&sslrootcert=system",
@@ -189,8 +190,7 @@ fn a_named_ca_is_never_left_unused() {
     ] {
         assert!(at(wrong).is_err(), "{wrong}");
     }
-    let dsn = read("postgres://u:p@h/db?sslmode=verify-ca");
-    assert_eq!(dsn.protections(true), Ok(vec![Protection::VerifiedCa]));
-    let twice = read("postgres://u:p@h/db?sslrootcert=ca");
-    assert!(twice.protections(true).is_err());
+    let named = modes("postgres://u:p@h/db?sslmode=verify-ca", true);
+    assert_eq!(named, Ok(vec!["VerifyCa".to_owned()]));
+    assert!(modes("postgres://u:p@h/db?sslrootcert=ca", true).is_err());
 }

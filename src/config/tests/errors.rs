@@ -51,6 +51,8 @@ shutdown.deadline: 0s | must be greater than zero
 store.url: mysql://a | unknown store type
 store.url: 'sqlite::memory:' | after a restart
 store.url: postgres://a/b | a namespace is required | store.namespace
+store.url: postgres:// | ends after its scheme
+store.url: postgres://a b | has a space
 store.namespace: a; store.url: postgres://u:p@h/d?sslmode=require | would get the password
 store.namespace: a; store.url: postgres://u:p@h/d?sslrootcert=/a; store.tls: { ca_file: /b } | store.tls.ca_file too | store.url
 store.namespace: a; store.url: postgres://h/d; store.tls: { key_file: /b } | only one of

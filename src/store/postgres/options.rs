@@ -14,11 +14,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use crate::config::dsn::{Dsn, Host, Protection, Root};
-use crate::config::{PostgresAddress, Secret, StoreTls};
+use crate::config::dsn::{Dsn, Host};
+use crate::config::{PostgresAddress, Secret, StoreTls, pem};
 use crate::store::StoreError;
 
 /// With roots of its own, the driver would accept certificates of CAs that no setting names.
@@ -31,39 +30,16 @@ const SOCKETS: &str = "/var/run/postgresql";
 /// changed. Blocks on the file system. No error holds a piece of the URL.
 pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, StoreError> {
     let dsn = dsn(address)?;
-    let protections = dsn
-        .protections(address.tls.ca_file.is_some())
-        .map_err(|why| unfit(&why))?;
-    let roots = if protections.iter().any(|one| one.is_verified()) {
-        Some(roots(&dsn, &address.tls)?)
-    } else {
-        None
-    };
-    let base = base(&dsn, &address.tls)?;
-    let build = |(host, protection): (&Host, Protection)| {
-        let mut options = at(base.clone(), host).ssl_mode(match protection {
-            Protection::Plain => PgSslMode::Disable,
-            Protection::IfOffered => PgSslMode::Prefer,
-            Protection::Encrypted => PgSslMode::Require,
-            Protection::VerifiedCa => PgSslMode::VerifyCa,
-            Protection::VerifiedFull => PgSslMode::VerifyFull,
-        });
-        if options.get_socket().is_some() {
-            options = options.ssl_mode(PgSslMode::Disable);
-        }
-        match &roots {
-            Some(roots) if protection.is_verified() => {
-                options.ssl_root_cert_from_pem(roots.clone())
-            }
-            _ => options,
-        }
-    };
-    Ok(dsn.hosts.iter().zip(protections).map(build).collect())
+    let mut base = base(&dsn, &address.tls)?;
+    if dsn.hosts.iter().any(Host::is_verified) {
+        base = with_roots(base, &dsn, &address.tls)?;
+    }
+    Ok(dsn.hosts.iter().map(|host| at(&base, host)).collect())
 }
 
 /// True if a machine on the way to a server can read and change the traffic.
 pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
-    dsn(address).is_ok_and(|dsn| dsn.is_open_to_others(address.tls.ca_file.is_some()))
+    dsn(address).is_ok_and(|dsn| dsn.is_open_to_others())
 }
 
 fn dsn(address: &PostgresAddress) -> Result<Dsn, StoreError> {
@@ -71,11 +47,12 @@ fn dsn(address: &PostgresAddress) -> Result<Dsn, StoreError> {
         Secret::Literal(url) => url.0.clone(),
         Secret::File(path) => text("store.url_file", path)?,
     };
-    Dsn::parse(url.trim()).map_err(|why| unfit(&why))
+    let dsn = Dsn::parse(url.trim(), address.tls.ca_file.is_some());
+    dsn.map_err(|why| unfit("store.url", &why))
 }
 
-fn unfit(why: &str) -> StoreError {
-    StoreError::Unfit(format!("store.url: {}", why.replace('\n', "; ")))
+fn unfit(what: &str, why: &str) -> StoreError {
+    StoreError::Unfit(format!("{what}: {}", why.replace('\n', "; ")))
 }
 
 /// All but the host.
@@ -116,48 +93,34 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
     Ok(options)
 }
 
-fn at(options: PgConnectOptions, host: &Host) -> PgConnectOptions {
-    let options = options.port(host.port);
-    if host.is_socket() {
-        options.host("localhost").socket(&host.name)
-    } else if !host.name.is_empty() {
-        options.host(&host.name)
-    } else if Path::new(SOCKETS)
-        .join(format!(".s.PGSQL.{}", host.port))
-        .exists()
-    {
-        options.host("localhost").socket(SOCKETS)
-    } else {
-        options.host("localhost")
-    }
+fn at(base: &PgConnectOptions, host: &Host) -> PgConnectOptions {
+    let options = base.clone().port(host.port).ssl_mode(host.mode);
+    let file = Path::new(SOCKETS).join(format!(".s.PGSQL.{}", host.port));
+    let socket = match &*host.name {
+        "" if file.exists() => SOCKETS,
+        "" => return options.host("localhost"),
+        name if host.is_socket() => name,
+        name => return options.host(name),
+    };
+    let options = options.host("localhost").socket(socket);
+    options.ssl_mode(PgSslMode::Disable)
 }
 
-/// The CAs, as the driver takes them.
-fn roots(dsn: &Dsn, tls: &StoreTls) -> Result<Vec<u8>, StoreError> {
-    let (what, path) = match (&dsn.root, &tls.ca_file) {
-        (Some(Root::File(path)), _) => ("sslrootcert", path),
-        (_, Some(path)) => ("store.tls.ca_file", path),
-        _ => return system_roots(),
+/// Adds the CAs that a certificate is verified by.
+fn with_roots(
+    options: PgConnectOptions,
+    dsn: &Dsn,
+    tls: &StoreTls,
+) -> Result<PgConnectOptions, StoreError> {
+    let (what, path) = match (dsn.root.as_deref(), &tls.ca_file) {
+        (Some(path), _) if path != "system" => ("sslrootcert", Path::new(path)),
+        (_, Some(path)) => ("store.tls.ca_file", path.as_path()),
+        _ => return Ok(options.ssl_root_cert_from_pem(system_roots()?)),
     };
-    let pem = text(what, path)?;
-    let mut found = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let added = certificate.map_err(|error| error.to_string());
-        let added = added.and_then(|one| found.add(one).map_err(|error| error.to_string()));
-        added.map_err(|error| {
-            StoreError::Unfit(format!(
-                "{what} {} contains something that is not a CA certificate: {error}",
-                path.display()
-            ))
-        })?;
-    }
-    if found.is_empty() {
-        return Err(StoreError::Unfit(format!(
-            "{what} {} contains no certificate: put the CA's certificate there, as PEM",
-            path.display()
-        )));
-    }
-    Ok(pem.into_bytes())
+    // The errors of the driver name no file.
+    let found = pem::<CertificateDer<'_>>(path, "certificate");
+    found.map_err(|why| unfit(what, &why))?;
+    Ok(options.ssl_root_cert(path))
 }
 
 /// The system's CAs that the driver can use.
