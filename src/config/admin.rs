@@ -52,13 +52,11 @@ impl AdminSettings {
         ] {
             let Some(path) = path else { continue };
             report.error_if(path.as_os_str().is_empty(), at, "the path is empty");
-            report.warn_of_missing(at, Some(path));
-            if let Ok(content) = std::fs::read(path)
-                && let Err(why) = BearerTokens::parse(&content)
-            {
+            if let Err(why) = BearerTokens::of(std::fs::read(path)) {
                 let text = format!(
-                    "the file {why}, so no token is accepted\n\
+                    "{} {why}, so no token is accepted here\n\
                      openssl rand -hex 32 makes a good one; it is read without a restart",
+                    path.display(),
                 );
                 report.warn(at, text);
             }

@@ -8,7 +8,7 @@ use crate::config::Severity;
 const WARNINGS: &str = r"
 barrier.settle: 9s | given longer than `barrier.settle` | upstream.timeout
 admin.token_file: /proc/version; admin.listen: '0.0.0.0:1' | can be read on their way
-admin.token_file: /t | /t cannot be read here
+admin.token_file: /t | /t cannot be read: 
 store.url_file: /t; store.namespace: a | /t cannot be read here | store.url_file
 store.url: 'postgres://a/b'; store.namespace: a; store.tls: { ca_file: /t } | /t cannot be read here | store.tls.ca_file
 store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than `store.lease`
