@@ -117,7 +117,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
             .chain(state.rejections.reset_hint(wall_clock()))
             .collect(),
         routes: routes.collect(),
-        log_level: settings.log.level.to_string(),
+        log_level: settings.log.level.0.to_string(),
         config_loaded: rfc3339(loaded.at),
         reload_error,
         reload_failed: reload_failed.map(rfc3339),

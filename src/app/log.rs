@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tracing::Level;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
-use crate::config::{LogFormat, LogLevel, LogSettings};
+use crate::config::{LogFormat, LogSettings};
 use crate::metrics::Metrics;
 use crate::printable;
 use crate::store::InstanceId;
@@ -46,12 +46,10 @@ pub struct LogOutput {
 impl LogOutput {
     /// Starts logging. Each line names `instance`, if there is one.
     pub fn start(settings: &LogSettings, instance: Option<InstanceId>) -> anyhow::Result<Self> {
-        let filter =
-            targets(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
         let name = instance.map(InstanceId::name);
         let writer = LogWriter::start(io::stderr(), settings.format, name.as_deref())
             .context("the log's thread cannot be started")?;
-        let (layer, filter) = reload::Layer::new(filter);
+        let (layer, filter) = reload::Layer::new(targets(&settings.level.0));
         let lines = tracing_subscriber::fmt::layer().with_writer(Arc::clone(&writer));
         let lines = match settings.format {
             LogFormat::Json => lines
@@ -68,8 +66,8 @@ impl LogOutput {
     }
 
     /// Has the log show this from now on.
-    pub(super) fn set(&self, level: &LogLevel) -> anyhow::Result<()> {
-        Ok(self.filter.reload(targets(level)?)?)
+    pub(super) fn set(&self, level: &Targets) -> Result<(), reload::Error> {
+        self.filter.reload(targets(level))
     }
 }
 
@@ -80,9 +78,9 @@ impl Drop for LogOutput {
 }
 
 /// The filter of a level. At each level, `off` included, the log shows that it was changed.
-fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
-    let targets: Targets = level.to_string().parse()?;
-    Ok(targets.with_target("fencepost::app::reload", Level::INFO))
+fn targets(level: &Targets) -> Targets {
+    let level = level.clone();
+    level.with_target("fencepost::app::reload", Level::INFO)
 }
 
 /// Accepts lines and queues them.

@@ -107,7 +107,7 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    let (before, level) = (&now.log.level, &new.log.level);
+    let (before, level) = (&now.log.level.0, &new.log.level.0);
     if before != level {
         match app.log.set(level) {
             Ok(()) => tracing::info!(%before, now = %level, "the log level was changed"),

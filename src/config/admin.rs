@@ -1,13 +1,15 @@
 //! The blocks `admin`, `log` and `tracing`: how operators see the program.
 //!
-//! [`LogLevel`] is checked word by word: tracing's own parser takes an unknown word such as
-//! `warning` for the name of a module, and then shows nothing else.
+//! [`LogLevel`] is read word by word: tracing's own parser takes an unknown word such as `warning`
+//! for the name of a module, and then shows nothing else.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::addresses::{self, Listen};
 use super::clients::BearerTokens;
@@ -84,7 +86,8 @@ blocks! {
         pub format: LogFormat = LogFormat::Json,
         /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
         /// `info,fencepost::store=debug`. Follows a reload.
-        pub level: LogLevel = LogLevel("info".to_owned()),
+        #[schemars(extend("default" = "info"))]
+        pub level: LogLevel = LogLevel(Targets::new().with_default(Level::INFO)),
         /// Paths are logged with their queries, which may hold secrets.
         pub query: bool,
         /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these,
@@ -168,8 +171,8 @@ const KNOWN_LEVELS: &str = "error, warn, info, debug, trace or off; also by modu
                             info,fencepost::store=debug";
 
 /// The level of the log, and those of single modules.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogLevel(String);
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogLevel(pub Targets);
 
 word!(LogLevel, LogLevel::parse);
 
@@ -177,30 +180,23 @@ impl LogLevel {
     /// Reads `info` or `info,fencepost::store=debug`. Without a level for the rest, that is `info`.
     /// The error is a message, and a hint in a second line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (mut rest, mut modules) = ("info", String::new());
+        let (mut targets, mut rest) = (Targets::new(), LevelFilter::INFO);
         for word in text.split(',').map(str::trim) {
             match word.split_once('=') {
                 Some((module, level)) => {
-                    modules += &[",", module.trim(), "=", checked(level.trim())?].concat();
+                    targets = targets.with_target(module.trim(), checked(level.trim())?);
                 }
                 None => rest = checked(word)?,
             }
         }
-        Ok(Self(rest.to_owned() + &modules))
+        Ok(Self(targets.with_default(rest)))
     }
 }
 
-/// In the form that tracing reads.
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn checked(word: &str) -> Result<&'static str, String> {
+fn checked(word: &str) -> Result<LevelFilter, String> {
     let lower = word.to_ascii_lowercase();
-    if let Some(level) = LEVELS.into_iter().find(|level| *level == lower) {
-        return Ok(level);
+    if LEVELS.contains(&&*lower) {
+        return lower.parse().map_err(|_| KNOWN_LEVELS.to_owned());
     }
     // `warning`, `information`.
     let longer = LEVELS.into_iter().find(|level| lower.starts_with(level));
@@ -256,10 +252,8 @@ mod tests {
                 "error,sqlx::query=debug,h2=off",
             ),
         ] {
-            assert_eq!(
-                LogLevel::parse(text).map(|level| level.0),
-                Ok(read.to_owned())
-            );
+            let read = LogLevel(read.parse().expect("tracing reads it"));
+            assert_eq!(LogLevel::parse(text), Ok(read), "{text}");
         }
     }
 

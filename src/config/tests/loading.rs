@@ -90,7 +90,7 @@ fn what_is_set_stands_above_the_file_and_a_fallback_below() {
         "the file's other fields stay"
     );
     assert_eq!(settings.log.format, LogFormat::Text);
-    assert_eq!(settings.log.level.to_string(), "warn");
+    assert_eq!(settings.log.level.0.to_string(), "warn");
 }
 
 #[test]
