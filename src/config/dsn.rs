@@ -29,7 +29,7 @@ const PARAMETERS: &str = "invalid URL: it has a parameter that is not supported\
                           in front of the ?, percent-encoded; a client certificate goes into \
                           store.tls";
 const SSLMODE_HINT: &str =
-    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
+    "verify-full (the default across a network), verify-ca, require, prefer or disable";
 const ANY_CA: &str = "sslmode=verify-ca without a CA of your own would take the certificate of any \
                       server that has one from any CA of the system's\n\
                       name the CA (sslrootcert=FILE or store.tls.ca_file), or write \
@@ -227,8 +227,6 @@ fn ssl_mode(value: &str) -> Result<(PgSslMode, bool), String> {
     let forced = insecure.is_some();
     let mode = match insecure.unwrap_or(value) {
         "disable" => PgSslMode::Disable,
-        // libpq tries without encryption first, which a server rarely refuses.
-        "allow" if !forced => PgSslMode::Disable,
         "prefer" => PgSslMode::Prefer,
         "require" => PgSslMode::Require,
         "verify-ca" if !forced => PgSslMode::VerifyCa,

@@ -54,7 +54,6 @@ async fn a_password_never_goes_to_a_server_that_is_not_verified() {
         for parameters in [
             String::new(),
             "sslmode=disable".into(),
-            "sslmode=allow".into(),
             "sslmode=prefer".into(),
             "sslmode=require".into(),
             "sslmode=verify-ca".into(),
