@@ -139,13 +139,8 @@ const URL_HINT: &str = "write http://host:port or https://host, such as http://1
 
 impl TracingSettings {
     pub(super) fn check(&self, report: &mut Report) {
-        let at = "tracing.otlp";
         let text = format!("no collector is given\n{URL_HINT}");
-        report.error_if(self.otlp.0.is_empty(), at, text);
-        let authority = self.otlp.0.split('/').nth(2).unwrap_or_default();
-        let text = "the port that collectors usually have for gRPC, and spans go over HTTP\n\
-                    write port 4318";
-        report.warn_if(authority.ends_with(":4317"), at, text);
+        report.error_if(self.otlp.0.is_empty(), "tracing.otlp", text);
     }
 }
 

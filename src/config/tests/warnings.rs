@@ -15,7 +15,6 @@ store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than
 trusted_proxies: [10.0.0.0/8, '::/0'] | can name any address
 store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
 store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
-tracing.otlp: http://c:4317 | usually have for gRPC
 body.buffer: 0 | gets no key | routes[0].idempotency
 route.mode: bypass | bypass forwards without a check, so this has no effect | routes[0].resource
 routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
