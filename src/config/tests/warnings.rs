@@ -34,7 +34,6 @@ routes: [{ path: '/o/<int:ID>', resource: o }] | `<int:ID>` is literal text here
 routes: [{ path: '/o/[...slug]', resource: o }] | `[...slug]` is literal text here | routes[0].path
 routes: [{ path: '/o/$userId', resource: o }] | `$userId` is literal text here | routes[0].path
 routes: [{ path: '/o/(.+)', resource: o }] | `(.+)` is literal text here | routes[0].path
-route.name: '${NAME}' | `${NAME}` is not expanded | routes[0].name
 ";
 
 #[test]

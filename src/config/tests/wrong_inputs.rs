@@ -233,10 +233,6 @@ const WARNED: &[(&str, &[&str])] = &[
         &["routes[0].path", "`{id}` takes any one segment"],
     ),
     (
-        "routes: [{ path: '/o/{id}', resource: 'o:${id}' }]",
-        &["`${id}` is not expanded"],
-    ),
-    (
         "routes: [{ path: '/o/{id}', resource: o }]",
         &["have one key"],
     ),

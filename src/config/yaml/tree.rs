@@ -81,7 +81,7 @@ impl Document<'_> {
             {
                 Value::Null
             }
-            Event::Scalar(text, ..) => self.text(text.into_owned(), path),
+            Event::Scalar(text, ..) => Value::String(text.into_owned()),
             Event::SequenceStart(..) => self.list(path)?,
             Event::MappingStart(..) => self.map(path)?,
             // Aliases could make a short text a very large value.
@@ -91,21 +91,6 @@ impl Document<'_> {
             }
             _ => return Err(ScanError::new(at, "expected a value")),
         })
-    }
-
-    /// Warns of `${NAME}`, which other programs expand.
-    fn text(&mut self, text: String, path: &str) -> Value {
-        let name = text
-            .split_once("${")
-            .and_then(|(_, rest)| rest.split_once('}'));
-        if let Some((name, _)) = name {
-            let text = format!(
-                "`${{{name}}}` is not expanded; the value is used literally\n\
-                 write the value, or set the field with its flag or environment variable"
-            );
-            self.report.warn(path, text);
-        }
-        Value::from(text)
     }
 
     fn list(&mut self, path: &str) -> Result<Value, ScanError> {
