@@ -95,34 +95,14 @@ pub(super) fn listen(text: &str) -> Result<Listen, String> {
     wrong(text, fault, LISTEN_HINT)
 }
 
-/// Host and port of an address to listen on, the host in the one spelling that is compared.
-fn place(address: &str) -> (String, &str) {
-    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-    let host = match host {
-        "localhost" => "127.0.0.1",
-        host => host,
-    };
-    (host.to_ascii_lowercase(), port)
-}
-
-/// Returns true if one program cannot listen on both at once. Names are not resolved.
-pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
-    let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
-        return one == other;
-    };
-    let ((one, port), (other, other_port)) = (place(one), place(other));
-    let is_every_address = |host: &str| matches!(host, "0.0.0.0" | "[::]");
-    let same_host = one == other || is_every_address(&one) || is_every_address(&other);
-    port == other_port && port != "0" && same_host
-}
-
 /// Returns true if only this machine reaches it.
 pub(super) fn is_local(listen: &Listen) -> bool {
     match listen {
         Listen::Unix(_) => true,
         Listen::Tcp(address) => {
-            let (host, _) = place(address);
-            host == "[::1]" || host.starts_with("127.")
+            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+            let is_name = host.eq_ignore_ascii_case("localhost");
+            is_name || host == "[::1]" || host.starts_with("127.")
         }
     }
 }
@@ -270,20 +250,6 @@ mod tests {
             assert!(listen(bad).is_err(), "{bad}");
         }
         assert!(listen(&format!("unix:/{}", "x".repeat(200))).is_err());
-    }
-
-    #[test]
-    fn collisions() {
-        let tcp = |text: &str| Listen::Tcp(text.into());
-        assert!(collide(&tcp("127.0.0.1:80"), &tcp("localhost:80")));
-        assert!(collide(&tcp("0.0.0.0:80"), &tcp("127.0.0.1:80")));
-        assert!(!collide(&tcp("127.0.0.1:80"), &tcp("127.0.0.1:81")));
-        assert!(
-            !collide(&tcp("127.0.0.1:0"), &tcp("127.0.0.1:0")),
-            "two free ports"
-        );
-        let socket = Listen::Unix("/a".into());
-        assert!(collide(&socket, &socket.clone()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::addresses::{self, Listen};
+use super::addresses::Listen;
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings, check_clients};
 use super::judging::{IdempotencySettings, KeyScope, Mode, SafeMethods, Unmatched};
@@ -161,13 +161,8 @@ impl Settings {
         self.check_routes(report);
     }
 
-    /// Compares the addresses: the two ports never share one.
+    /// Compares the address for clients with what depends on it.
     fn check_addresses(&self, is_socket: bool, report: &mut Report) {
-        let admin = self.admin.listen.0.as_ref();
-        let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
-        let text = "this is the address of the data port\n\
-                    the two never share one: give it a port of its own, or `off`";
-        report.error_beside(is_shared, ["admin.listen", "listen"], text);
         let is_vain = self.listen_mode.is_some() && !is_socket;
         let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
         report.error_beside(is_vain, ["listen_mode", "listen"], text);

@@ -13,8 +13,6 @@ route.methodes: [PUT] | did you mean `methods`?
 listen: 7080 | has no port
 listen: ':7080' | has no host
 listen: [a] | found a list
-listen: 127.0.0.1:7081 | address of the data port | admin.listen
-admin.listen: 0.0.0.0:7080 | address of the data port
 barrier.wait: 5 | is it 5s?
 barrier.wait: 5M | is it 5m?
 barrier.wait: 2MiB | write a number and its unit
@@ -222,7 +220,6 @@ fn each_error_has_the_line_of_what_is_wrong() {
         if path.ends_with("namespace") && !text.contains("namespace:")
             || path.ends_with(".resource") && !text.contains("resource:")
             || path == "routes[0].path" && !text.contains("path:")
-            || path == "admin.listen" && !text.contains("admin:")
             || path == "tracing.otlp" && !text.contains("otlp:")
         {
             continue;

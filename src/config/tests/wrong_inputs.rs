@@ -49,10 +49,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         "routes: [{ path: /a, resource: a, token: { header: X-Lock } }]",
         &["token.header", "`routes.idempotency`"],
     ),
-    // Empty blocks count as left out: what follows from that is said.
+    // Empty fields count as left out: what follows from that is said.
     (
-        "admin:\nlisten: 127.0.0.1:7081",
-        &["admin.listen", "the address of the data port"],
+        "listen:\nlisten_mode: 660",
+        &["line 3: listen_mode", "a TCP port has no mode"],
     ),
     // Fields at the wrong level.
     (
