@@ -174,8 +174,8 @@ async fn migrate_routes(
         say(finding.to_string());
     }
     let is_loss = findings.iter().any(|finding| finding.change.is_loss());
-    let forgotten = recorded.remembers();
-    if !is_loss && (!accept_new_keys || forgotten.is_empty()) {
+    let forgets = accept_new_keys && recorded.remembers();
+    if !is_loss && !forgets {
         say("no request changes its key: proxies with these routes may start".to_owned());
         return Ok(());
     }
@@ -184,8 +184,8 @@ async fn migrate_routes(
         "a proxy with these routes will not start: stop every proxy of the namespace, and run this \
          again with --accept-new-keys"
     );
-    for route in forgotten {
-        say(format!("no longer remembered: {route}"));
+    if forgets {
+        say("earlier routes that do not enforce now are no longer remembered".to_owned());
     }
     replace_settled(store, settings, &table.to_document(), say).await?;
     say(

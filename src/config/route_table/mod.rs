@@ -125,19 +125,10 @@ impl RouteTable {
         }
     }
 
-    /// The routes that enforced in a remembered table, and no longer do, each with its key.
+    /// True if an earlier table has enforced what this one does not.
     #[must_use]
-    pub fn remembers(&self) -> BTreeSet<String> {
-        let enforced = |table: &Self| -> BTreeSet<String> {
-            let rules = table.routes.iter();
-            let rules = rules.filter(|rule| rule.mode == Mode::Enforce);
-            let key = |rule: &Rule| rule.resource.clone().unwrap_or_default();
-            rules
-                .map(|rule| format!("{} as {}", rule.path, key(rule)))
-                .collect()
-        };
-        let before: BTreeSet<_> = self.remembered.iter().flat_map(enforced).collect();
-        &before - &enforced(self)
+    pub fn remembers(&self) -> bool {
+        !self.remembered.is_empty()
     }
 
     /// This table without what it remembers.

@@ -180,7 +180,7 @@ fn tables_that_have_enforced_are_remembered() {
         // Nothing is remembered that is enforced again.
         let (again, _) = between.replaced_by(&old);
         assert_eq!(again, old);
-        assert!(!between.remembers().is_empty() && again.remembers().is_empty());
+        assert!(between.remembers() && !again.remembers());
         // Remembered tables are no difference between two instances.
         assert_ne!(between, between.alone());
         assert_eq!(between.digest(), between.alone().digest());
