@@ -1,7 +1,7 @@
 //! Changes of the route table, which names the marks: what the log says about a new one, and
 //! `fencepost migrate`, which records one that changes keys.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,39 +20,11 @@ use crate::store::{InstanceId, InstanceRow, MarkStore};
 /// The interval at which `migrate` reads the remaining instances.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Changes that every operator must know of.
-const WARNINGS: [(TableChange, &str); 4] = [
-    (
-        TableChange::Enforced,
-        "routes enforce now that let requests through unjudged before: those requests are not in \
-         flight for the barrier. Fencing counts from the time when every proxy has changed, the \
-         unjudged requests have ended, and barrier.settle has passed",
-    ),
-    (
-        TableChange::Observed,
-        "routes that enforced only observe now: stale requests to them pass. They keep their keys, \
-         so they may enforce again by a reload",
-    ),
-    (
-        TableChange::Removed,
-        "paths that were fenced have no route now: their requests are treated as those that no route \
-         lists. Routes that take these paths later must give the same keys",
-    ),
-    (
-        TableChange::Reuse,
-        "reuse has changed: tokens of before may pass once more",
-    ),
-];
-
-/// Logs what a new route table changes.
+/// Logs what a new route table changes for requests: all but the paths that no route took before.
 pub(super) fn tell(findings: &[Finding]) {
-    for (change, warning) in WARNINGS {
-        let found = findings.iter().filter(|finding| finding.change == change);
-        let routes: BTreeSet<&str> = found.filter_map(|found| found.route.as_deref()).collect();
-        if !routes.is_empty() {
-            let routes = routes.into_iter().collect::<Vec<_>>().join(", ");
-            tracing::warn!(routes, "{warning}");
-        }
+    let changes = findings.iter().filter(|f| f.change != TableChange::Added);
+    for finding in changes {
+        tracing::warn!(%finding, "the new routes treat some requests in another way");
     }
 }
 

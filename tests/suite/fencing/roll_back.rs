@@ -3,6 +3,9 @@
 use super::route_table::{ACCEPT, ORDERS, logged, reload, routes, two};
 use crate::support::{Config, Proxy, Upstream, or_return, over_both_stores, put};
 
+/// A finding about a route that observes.
+const OBSERVES: &str = "unfenced: the route only observes (route /orders/{id}/{*rest})";
+
 over_both_stores! {
     /// An operator rolls back without a stop, and the marks are there when he enforces again.
     async fn a_route_that_enforces_only_observes_after_a_reload_and_keeps_its_keys(store: Store) {
@@ -16,7 +19,7 @@ over_both_stores! {
         let mut proxy = Proxy::start(&enforced).await;
         proxy.forward(put("/orders/7").token(42)).await;
         reload(&proxy, &observed, true).await;
-        logged(&proxy, &["/orders/{id}/{*rest}", "only observe now"]).await;
+        logged(&proxy, &[&format!("with the new routes it passes {OBSERVES}")]).await;
         proxy.forward(put("/orders/7").token(41)).await;
         proxy.forward(put("/orders/7").token(43)).await;
         proxy.stop().await;
@@ -34,7 +37,7 @@ over_both_stores! {
         }
         reload(&proxy, &enforced, true).await;
         proxy.stale(put("/orders/7").token(42)).await;
-        logged(&proxy, &["/orders/{id}/{*rest}", "enforce now"]).await;
+        logged(&proxy, &[&format!("until now it passes {OBSERVES}"), "it is fenced as"]).await;
         proxy.stop().await;
         assert_eq!(upstream.count(), 3);
         // What was accepted keeps nothing.
@@ -53,7 +56,7 @@ over_both_stores! {
         let mut proxy = Proxy::start(&both).await;
         proxy.forward(put("/orders/7").token(42)).await;
         reload(&proxy, &one, true).await;
-        logged(&proxy, &["/orders/{id}/{*rest}", "have no route now"]).await;
+        logged(&proxy, &["(route /orders/{id}/{*rest}); with the new routes it gets a 404"]).await;
         proxy.refuse(put("/orders/7").token(43), 404, "no-route").await;
         proxy.stop().await;
         let mut proxy = Proxy::start(&one).await;
