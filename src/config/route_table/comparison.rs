@@ -256,9 +256,6 @@ impl Sides<'_> {
         let [was, becomes] = [0, 1].map(|at| self.words(at, change, asking));
         Finding {
             change,
-            route: self.pair[1]
-                .or(self.pair[0])
-                .map(|rule| rule.path.to_string()),
             message: format!("{request}: {UNTIL_NOW} {was}; with the new routes {becomes}"),
         }
     }

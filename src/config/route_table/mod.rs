@@ -223,8 +223,6 @@ impl TableChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub change: TableChange,
-    /// The new table's route, or the old one's, if it has none.
-    pub route: Option<String>,
     /// The request, and what both tables do with it.
     message: String,
 }
