@@ -57,18 +57,6 @@ pub struct RouteTable {
     remembered: Vec<RouteTable>,
 }
 
-/// The table without routes.
-impl Default for RouteTable {
-    fn default() -> Self {
-        Self {
-            version: VERSION,
-            unmatched: Unmatched::Refuse,
-            routes: Vec::new(),
-            remembered: Vec::new(),
-        }
-    }
-}
-
 /// One route of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -119,9 +107,10 @@ impl RouteTable {
         // Their order in the file decides nothing.
         routes.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         Self {
+            version: VERSION,
             unmatched,
             routes,
-            ..Self::default()
+            remembered: Vec::new(),
         }
     }
 

@@ -297,7 +297,7 @@ proptest! {
         }).collect();
         let known = |_: &Source| Some("v".to_owned());
         let mut had: BTreeMap<usize, ResourceKey> = BTreeMap::new();
-        let mut now = RouteTable::default();
+        let mut now = table("refuse", &[]);
         for table in &tables {
             let Some(next) = harmless(&now, table) else { continue };
             let (router, _) = table.router();
