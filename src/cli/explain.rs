@@ -63,7 +63,7 @@ pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
 /// in any case; `passed` without a check; `refused`, with the status and the outcome as in metrics
 /// and logs; `claim`, it goes nowhere. `body`: its whole body, if a key is taken from it.
 fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) -> String {
-    if settings.asks_clients() {
+    if settings.client_auth().is_some() {
         headers::strip_identity(&mut head.fields);
     }
     let table = RoutingTable::new(settings, &Metrics::new(&[]));

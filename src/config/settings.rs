@@ -26,7 +26,7 @@ use super::limits::{BarrierSettings, BodySettings, LimitSettings, ShutdownSettin
 use super::lints;
 use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
-use super::tls::{self, TlsFile, TlsSettings};
+use super::tls::{self, ClientAuth, TlsFile, TlsSettings};
 use super::units::{Count, FileMode, Hidden, OffOr, Status};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle};
 use super::yaml::{self, Report, Sources, blocks, shown};
@@ -122,11 +122,12 @@ impl Settings {
         outcomes.map(|outcome| outcome.remember.0).max()
     }
 
-    /// Returns true if clients of the data port are asked for certificates.
+    /// The requirement for client certificates on the data port; `None`: clients are not asked.
     #[must_use]
-    pub fn asks_clients(&self) -> bool {
+    pub fn client_auth(&self) -> Option<ClientAuth> {
         let files = self.tls_files.as_ref();
-        files.is_some_and(|files| files.client_ca_file.is_some())
+        let files = files.filter(|files| files.client_ca_file.is_some());
+        files.map(|files| files.client_auth)
     }
 
     /// The claim endpoint; `None`: off.
@@ -138,7 +139,7 @@ impl Settings {
     /// Checks everything, and fills in what is derived from the fields of the file.
     pub(super) fn check(&mut self, report: &mut Report) {
         let is_socket = matches!(self.listen, Listen::Unix(_));
-        let named = self.asks_clients();
+        let named = self.client_auth().is_some();
         let files = self.tls_files.as_ref();
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
@@ -233,7 +234,7 @@ impl Settings {
         let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
         report.error_if(route.methods.is_empty(), &field("methods"), text);
         route.check_name(&field("name"), report);
-        let (clients, named) = (field("require_client"), self.asks_clients());
+        let (clients, named) = (field("require_client"), self.client_auth().is_some());
         check_clients(&clients, &route.require_client, named, report);
         if route.upstream.timeout != self.upstream.timeout {
             let at = field("upstream.timeout");

@@ -20,11 +20,14 @@ pub fn describe(settings: &Settings) -> Vec<String> {
     let written = |field: &str| at(&settings.document.0, field).and_then(Value::as_str);
     let upstream = written("upstream.url").unwrap_or_default();
     let listen = written("listen").unwrap_or(LISTEN);
-    let tls = settings.tls.as_ref().map_or("", |tls| match tls.clients {
-        None => " over TLS",
-        Some(ClientAuth::Optional) => " over TLS, client certificates optional",
-        Some(ClientAuth::Required) => " over TLS, client certificates required",
-    });
+    let tls = settings
+        .tls
+        .as_ref()
+        .map_or("", |_| match settings.client_auth() {
+            None => " over TLS",
+            Some(ClientAuth::Optional) => " over TLS, client certificates optional",
+            Some(ClientAuth::Required) => " over TLS, client certificates required",
+        });
     let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     for (mode, words) in [
         (Mode::Enforce, "enforced"),

@@ -25,8 +25,6 @@ use super::yaml::{Report, blocks, shown};
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     pub config: Arc<ServerConfig>,
-    /// `None`: clients are not asked for certificates.
-    pub clients: Option<ClientAuth>,
     /// When the certificate, or one of its chain, ends: seconds since 1970.
     pub expires: i64,
 }
@@ -147,11 +145,11 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
         );
         report.error_if(file.client_ca_file.is_none() && is_given, &at, text);
     }
-    let clients = match &file.client_ca_file {
-        Some(ca_file) => Some((file.client_auth, verifier(ca_file, file, report)?)),
+    let verifier = match &file.client_ca_file {
+        Some(ca_file) => Some(verifier(ca_file, file, report)?),
         None => None,
     };
-    Some(server(clients, identity?, &[b"h2", b"http/1.1"]))
+    Some(server(verifier, identity?, &[b"h2", b"http/1.1"]))
 }
 
 fn verifier(
@@ -174,13 +172,14 @@ fn verifier(
     (verifier.map_err(|error| report.error("tls.crl_file", error.to_string()))).ok()
 }
 
-/// The server's side of TLS. `protocols`: those that it offers.
+/// The server's side of TLS. `verifier`: that of clients that are asked for certificates.
+/// `protocols`: those that it offers.
 fn server(
-    clients: Option<(ClientAuth, Arc<dyn ClientCertVerifier>)>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     identity: TlsIdentity,
     protocols: &[&[u8]],
 ) -> TlsSettings {
-    let (auth, verifier) = clients.unzip();
+    let are_asked = verifier.is_some();
     let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
     let builder = ServerConfig::builder().with_client_cert_verifier(verifier);
     let resolver = SingleCertAndKey::from(identity.key);
@@ -188,7 +187,7 @@ fn server(
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // An attacker who recorded early data can replay it.
     config.max_early_data_size = 0;
-    if auth.is_some() {
+    if are_asked {
         // A session that is resumed shows no certificate: one that has expired meanwhile, or whose
         // CA is gone, would still get in.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -196,7 +195,6 @@ fn server(
     }
     TlsSettings {
         config: Arc::new(config),
-        clients: auth,
         expires: identity.expires,
     }
 }

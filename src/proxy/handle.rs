@@ -33,7 +33,7 @@ impl Proxy {
         let by_proxy = client.ip.is_none_or(|ip| is_in(trusted, ip));
         let behind = client.behind(trusted, &head.fields);
         let client = behind.map_or_else(|| Arc::clone(client), Arc::new);
-        if snapshot.table.settings.asks_clients() {
+        if snapshot.table.settings.client_auth().is_some() {
             headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
