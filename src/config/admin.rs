@@ -137,13 +137,6 @@ blocks! {
 
 const URL_HINT: &str = "write http://host:port or https://host, such as http://127.0.0.1:4318";
 
-impl TracingSettings {
-    pub(super) fn check(&self, report: &mut Report) {
-        let text = format!("no collector is given\n{URL_HINT}");
-        report.error_if(self.otlp.0.is_empty(), "tracing.otlp", text);
-    }
-}
-
 /// The URL that spans are sent to; empty: none is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(pub String);

@@ -145,15 +145,12 @@ impl Settings {
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
         self.admin.check(report);
-        if let Some(tracing) = &self.tracing.0 {
-            tracing.check(report);
-        }
+        let no_collector = |tracing: &TracingSettings| tracing.otlp.0.is_empty();
+        let is_missing = self.tracing.0.as_ref().is_some_and(no_collector);
+        let text = "no collector is given\nsuch as http://127.0.0.1:4318";
+        report.error_if(is_missing, "tracing.otlp", text);
         if let Some(claim) = &mut self.claim.0 {
             claim.check(named, report);
-            let is_socket = is_socket && claim.addresses.is_some();
-            let text =
-                "clients of a Unix socket have no address\nleave it out, or listen on a TCP port";
-            report.error_if(is_socket, "claim.addresses", text);
         }
         let is_other = !matches!(self.stale_status.0, 412 | 409);
         let text = format!("must be 412 or 409, found {}", self.stale_status.0);
@@ -167,9 +164,14 @@ impl Settings {
         let is_vain = self.listen_mode.is_some() && !is_socket;
         let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
         report.error_beside(is_vain, ["listen_mode", "listen"], text);
-        let is_vain = !self.trusted_proxies.is_empty() && is_socket;
+        let claim = self.claim().and_then(|claim| claim.addresses.as_ref());
         let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
-        report.error_beside(is_vain, ["trusted_proxies", "listen"], text);
+        for (at, is_given) in [
+            ("trusted_proxies", !self.trusted_proxies.is_empty()),
+            ("claim.addresses", claim.is_some()),
+        ] {
+            report.error_beside(is_given && is_socket, [at, "listen"], text);
+        }
         let is_open = self.trusted_proxies.iter().any(AddressRange::is_everything);
         let text = "every client is trusted, and can name any address as its own\n\
                     name the proxies in front, such as 10.1.0.0/16";
