@@ -35,9 +35,7 @@ pub(super) async fn watch(
             _ = hangups.recv() => "SIGHUP",
             _ = tick.tick() => {
                 let now = seen.now();
-                // A configuration that is gone is about to be replaced.
-                let gone = loader.file.as_deref().is_some_and(|file| !now.has(file));
-                if gone || now == seen {
+                if now == seen {
                     changing = None;
                     continue;
                 }
