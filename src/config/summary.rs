@@ -20,14 +20,12 @@ pub fn describe(settings: &Settings) -> Vec<String> {
     let written = |field: &str| at(&settings.document.0, field).and_then(Value::as_str);
     let upstream = written("upstream.url").unwrap_or_default();
     let listen = written("listen").unwrap_or(LISTEN);
-    let tls = settings
-        .tls
-        .as_ref()
-        .map_or("", |_| match settings.client_auth() {
-            None => " over TLS",
-            Some(ClientAuth::Optional) => " over TLS, client certificates optional",
-            Some(ClientAuth::Required) => " over TLS, client certificates required",
-        });
+    let tls = match (&settings.tls, settings.client_auth()) {
+        (None, _) => "",
+        (_, None) => " over TLS",
+        (_, Some(ClientAuth::Optional)) => " over TLS, client certificates optional",
+        (_, Some(ClientAuth::Required)) => " over TLS, client certificates required",
+    };
     let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     for (mode, words) in [
         (Mode::Enforce, "enforced"),

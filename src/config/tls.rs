@@ -130,7 +130,7 @@ blocks! {
 /// The `admin.tls` block. `None` where it is wrong.
 pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
     let identity = identity("admin.tls", [&file.cert_file, &file.key_file], report)?;
-    Some(server(None, identity, &[b"http/1.1"]))
+    Some(server(Arc::new(NoClientAuth), identity, &[b"http/1.1"]))
 }
 
 /// The `tls` block. `None` where it is wrong.
@@ -146,8 +146,8 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
         report.error_if(file.client_ca_file.is_none() && is_given, &at, text);
     }
     let verifier = match &file.client_ca_file {
-        Some(ca_file) => Some(verifier(ca_file, file, report)?),
-        None => None,
+        Some(ca_file) => verifier(ca_file, file, report)?,
+        None => Arc::new(NoClientAuth),
     };
     Some(server(verifier, identity?, &[b"h2", b"http/1.1"]))
 }
@@ -172,15 +172,13 @@ fn verifier(
     (verifier.map_err(|error| report.error("tls.crl_file", error.to_string()))).ok()
 }
 
-/// The server's side of TLS. `verifier`: that of clients that are asked for certificates.
-/// `protocols`: those that it offers.
+/// The server's side of TLS. `protocols`: those that it offers.
 fn server(
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    verifier: Arc<dyn ClientCertVerifier>,
     identity: TlsIdentity,
     protocols: &[&[u8]],
 ) -> TlsSettings {
-    let are_asked = verifier.is_some();
-    let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
+    let are_asked = verifier.offer_client_auth();
     let builder = ServerConfig::builder().with_client_cert_verifier(verifier);
     let resolver = SingleCertAndKey::from(identity.key);
     let mut config = builder.with_cert_resolver(Arc::new(resolver));

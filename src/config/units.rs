@@ -97,17 +97,15 @@ impl<const POSITIVE: bool> Serialize for Span<POSITIVE> {
     }
 }
 
-/// Checks the number in `text`. `written`: the greatest one as it is written.
-fn bounded(
-    text: &str,
-    number: u64,
-    (least, most): (u64, u64),
-    written: &dyn fmt::Display,
-) -> Result<u64, String> {
+/// Checks the number in `text`. `bounds`: the least and the greatest one, and as they are written.
+fn bounded<T: fmt::Display>(text: &str, number: u64, bounds: [(u64, T); 2]) -> Result<u64, String> {
+    let [(least, least_written), (most, written)] = bounds;
     match number {
         0 if least == 1 => Err("must be greater than zero".to_owned()),
         number if (least..=most).contains(&number) => Ok(number),
-        _ if least > 1 => Err(format!("{text} is out of range\n{least} to {written}")),
+        _ if least > 1 => Err(format!(
+            "{text} is out of range\n{least_written} to {written}"
+        )),
         _ => Err(format!("{text} is too large\n{written} at most")),
     }
 }
@@ -137,7 +135,8 @@ impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
                 shown(text)
             )
         })?;
-        bounded(text, size.as_u64(), (LEAST, MOST), &Self(MOST)).map(Self)
+        let bounds = [LEAST, MOST].map(|bound| (bound, Self(bound)));
+        bounded(text, size.as_u64(), bounds).map(Self)
     }
 }
 
@@ -187,7 +186,7 @@ impl<const MOST: u64, const LEAST: u64> Count<MOST, LEAST> {
         let number = text.parse();
         let number =
             number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
-        bounded(text, number, (LEAST, MOST), &MOST).map(Self)
+        bounded(text, number, [LEAST, MOST].map(|bound| (bound, bound))).map(Self)
     }
 }
 

@@ -53,7 +53,7 @@ blocks! {
         pub http2: bool = false,
         /// The bytes of the head of a response; over HTTP/2, 256KiB in any case. A response with a
         /// larger one is an unknown outcome. 64KiB to 16MiB.
-        pub header_bytes: Size = Size(64 << 10),
+        pub header_bytes: Size<{ 64 << 10 }, { 16 << 20 }> = Size(64 << 10),
         /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
         /// proxy needs a certificate of its own.
         #[serde(rename = "tls")]
@@ -104,9 +104,6 @@ impl UpstreamSettings {
         let text = "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https\n\
                     for HTTP/2 without TLS, write h2c:// in upstream.url";
         report.error_beside(is_vain, ["upstream.http2", "upstream.url"], text);
-        let is_odd = !(64 << 10..=16 << 20).contains(&self.header_bytes.0);
-        let text = "out of range\n64KiB to 16MiB; a head is held in memory until it is whole";
-        report.error_if(is_odd, "upstream.header_bytes", text);
         if let Some(files) = self.tls_files.take() {
             let url = (!is_missing).then_some(&self.url);
             self.tls = tls::upstream(files, url, report).unwrap_or_default();

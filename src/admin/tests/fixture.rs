@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use crate::admin::auth::AdminPeer;
 use crate::admin::{AdminState, LoadedConfig, router};
-use crate::config::{self, AdminSettings, Overrides, RouteTable};
+use crate::config::{self, AdminSettings, Overrides, RouteTable, Unmatched};
 use crate::fencing::tests::rows::Mark;
 use crate::fencing::tests::{Double, Rig, clock, key, token};
 use crate::json_values::wall_clock;
@@ -79,7 +79,10 @@ impl Admin {
         let store = Arc::new(Double::default());
         let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
         let mismatch = rig.metrics().series.route_table_mismatch.clone();
-        let routes = Arc::new(RouteRecord::new(RouteTable::default(), mismatch));
+        let routes = Arc::new(RouteRecord::new(
+            RouteTable::of(&[], Unmatched::Refuse),
+            mismatch,
+        ));
         let state = AdminState {
             fencing: Arc::clone(&rig.0),
             metrics: Arc::clone(rig.metrics()),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
 use crate::config::Mode;
-use crate::config::{self, Count, Positive, RouteTable, Settings, Span};
+use crate::config::{self, Count, Positive, RouteTable, Settings, Span, Unmatched};
 use crate::fencing::epochs::{Entered, RequestLimits, ResourceActivity, Want};
 use crate::fencing::membership::Membership;
 use crate::fencing::permit::Permit;
@@ -98,7 +98,10 @@ fn settings() -> Settings {
 
 fn routes(metrics: &Metrics) -> Arc<RouteRecord> {
     let mismatch = metrics.series.route_table_mismatch.clone();
-    Arc::new(RouteRecord::new(RouteTable::default(), mismatch))
+    Arc::new(RouteRecord::new(
+        RouteTable::of(&[], Unmatched::Refuse),
+        mismatch,
+    ))
 }
 
 async fn admit(fencing: &Arc<Fencing>, key: &ResourceKey, token: Token) -> Permit {
