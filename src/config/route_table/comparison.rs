@@ -69,10 +69,10 @@ impl RouteTable {
 
     /// Returns true if all that `old` fences has the same keys here.
     fn enforces_all_of(&self, old: &Self) -> bool {
-        use TableChange::{Added, Enforced, Reuse};
+        use TableChange::{Added, Enforced};
         let findings = old.changes_to(self);
         let mut changes = findings.iter().map(|finding| finding.change);
-        changes.all(|change| matches!(change, Added | Enforced | Reuse))
+        changes.all(|change| matches!(change, Added | Enforced))
     }
 
     /// The differences between this table and `new`, without what they remember: every kind of them
@@ -240,7 +240,6 @@ impl Sides<'_> {
             (TableChange::Key, becomes.keys != was.keys),
             (TableChange::Refused, narrower || (fewer && any_text)),
             (TableChange::Format, old.token_format != new.token_format),
-            (TableChange::Reuse, old.reuse != new.reuse),
         ];
         let changed = changed.into_iter().filter(|(_, changed)| *changed);
         changed.map(|(change, _)| change).collect()
@@ -274,13 +273,10 @@ impl Sides<'_> {
             Treatment::Unrouted => "it gets a 404",
         };
         let route = rule.map_or("no route".to_owned(), |rule| format!("route {}", rule.path));
-        let more = match (change, rule) {
-            (TableChange::Format, Some(rule)) => {
-                format!(", its token read as {}", rule.token_format.as_str())
-            }
-            (TableChange::Reuse, Some(rule)) => format!(", with reuse {:?}", rule.reuse),
-            _ => String::new(),
-        };
+        let format = rule.filter(|_| change == TableChange::Format);
+        let more = format.map_or_else(String::new, |rule| {
+            format!(", its token read as {}", rule.token_format.as_str())
+        });
         format!("{fate} ({route}){more}")
     }
 

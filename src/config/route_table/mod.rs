@@ -193,8 +193,6 @@ pub enum TableChange {
     Enforced,
     /// No route took it, and one fences it now.
     Added,
-    /// Its token passes once only, or no longer once only.
-    Reuse,
 }
 
 impl TableChange {

@@ -102,7 +102,7 @@ fn a_filter_that_refuses_takes_keys_away_and_changes_none() {
 
 #[test]
 fn each_kind_of_change_is_told_once() {
-    use TableChange::{Added, Enforced, Format, Key, Observed, Refused, Removed, Reuse, Unfenced};
+    use TableChange::{Added, Enforced, Format, Key, Observed, Refused, Removed, Unfenced};
     for (old, new, expected) in [
         ("o:{id}", "p:{id}", vec![Key]),
         ("o:{id}", "o:{id|lower}", vec![Key]),
@@ -117,7 +117,7 @@ fn each_kind_of_change_is_told_once() {
         ("o:{id}", "safe_methods=ignored", vec![Unfenced]),
         ("o:{id}", "safe_methods=required", vec![Enforced]),
         ("o:{id}", "methods=PUT", vec![]),
-        ("o:{id}", "reuse=once", vec![Reuse]),
+        ("o:{id}", "reuse=once", vec![]),
         ("o:{id}", "path=/o/{id}/", vec![Removed, Added]),
         ("o:{id}", "refuse", vec![Removed]),
         ("o:{id}", "safe-only", vec![Removed]),
