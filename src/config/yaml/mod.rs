@@ -178,7 +178,7 @@ pub(in crate::config) struct Report {
     /// Paths that have an error already. Errors that follow from it are not reported.
     broken: BTreeSet<String>,
     /// No further problem is reported of these paths, and of all that is below them.
-    hushed: Vec<String>,
+    hushed: BTreeSet<String>,
     /// The paths of values that are empty, which is the same as leaving them out.
     empty: BTreeSet<String>,
     list: Vec<ConfigProblem>,
@@ -262,14 +262,11 @@ impl Report {
     }
 
     fn add(&mut self, severity: Severity, path: &str, other: Option<&str>, text: &str) {
-        let is_hushed = |hushed: &String| {
-            let rest = path.strip_prefix(hushed.as_str());
-            let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-            rest.is_some_and(|rest| hushed.is_empty() || is_below(rest))
-        };
+        let mut paths = around(path).chain([""]);
+        let is_hushed = paths.any(|path| self.hushed.contains(path));
         // Nothing follows from a comparison with a value that is not there.
         let is_vain = other.is_some_and(|other| self.broken.contains(other));
-        if is_vain || self.broken.contains(path) || self.hushed.iter().any(is_hushed) {
+        if is_vain || self.broken.contains(path) || is_hushed {
             return;
         }
         if severity == Severity::Error {
@@ -292,12 +289,15 @@ impl Report {
 
     /// The place of this path, or of what is nearest around it.
     pub fn place(&self, path: &str) -> ConfigPlace {
-        let around = path.rmatch_indices(['.', '[']).map(|(end, _)| &path[..end]);
-        let place = iter::once(path)
-            .chain(around)
-            .find_map(|path| self.places.get(path));
+        let place = around(path).find_map(|path| self.places.get(path));
         place.cloned().unwrap_or_default()
     }
+}
+
+/// A path, and those of the values around it, but for that of the whole configuration.
+fn around(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.rmatch_indices(['.', '[']);
+    iter::once(path).chain(ends.map(|(end, _)| &path[..end]))
 }
 
 /// The message, and on a second line the hint, for a word that is none of those that are known.

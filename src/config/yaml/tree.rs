@@ -230,7 +230,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                 let meant = nearest(&name, known.iter().copied());
                 let meant_path = meant.map(|meant| member(&around, meant));
                 if let Some(meant) = meant_path.filter(|meant| !report.is_given(meant)) {
-                    report.hushed.push(meant);
+                    report.hushed.insert(meant);
                 }
                 let hint =
                     place_of::<T>(&name).or(meant.map(|meant| format!("did you mean `{meant}`?")));
@@ -248,7 +248,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                     // An empty block, so that the items behind it keep their numbers. Nothing more
                     // is said of its fields.
                     rest = Value::Object(Map::new());
-                    report.hushed.push(path);
+                    report.hushed.insert(path);
                 }
             }
             ReadFault::Value(text) => report.error(&*path, text),
