@@ -71,10 +71,7 @@ pub fn all() -> Vec<Scenario> {
     let early = |refusal| Answer::Refused(refusal, EARLY);
     let late = |refusal| Answer::Refused(refusal, LATE);
     let why = || WHY.to_owned();
-    let unreachable = |spent| R::Unreachable {
-        cause: why(),
-        spent,
-    };
+    let unreachable = || R::Unreachable(why());
     let (mut conflict, mut undisclosed) = (LATE, LATE);
     conflict.style.stale_status = 409;
     undisclosed.style.disclose = false;
@@ -106,14 +103,14 @@ pub fn all() -> Vec<Scenario> {
         ),
         ("loop-detected", EVERY, early(R::Loop)),
         // The second try is not the last one.
-        ("overloaded", 2, late(R::Overloaded(Limit::InFlight))),
         (
-            "store-unavailable",
-            1,
-            late(no_store(Undecided::Lapsed, false)),
+            "overloaded",
+            2,
+            late(Refused::Limited(Limit::InFlight).into()),
         ),
+        ("store-unavailable", 1, late(no_store(Undecided::Lapsed))),
         ("older-in-flight", 1, late(older_in_flight(2))),
-        ("upstream-unreachable", 1, late(unreachable(false))),
+        ("upstream-unreachable", 1, late(unreachable())),
         ("outcome-unknown", 1, late(R::Broken(why()))),
         ("request-timeout", 1, early(not_in_time)),
         ("upgrade-refused", EVERY, early(R::UpgradeRefused)),
@@ -129,18 +126,19 @@ pub fn all() -> Vec<Scenario> {
         (
             "store-unavailable-spent",
             EVERY,
-            late(no_store(Undecided::Lapsed, true)),
+            late(no_store(Undecided::Lapsed).and_spent()),
         ),
-        ("upstream-unreachable-spent", EVERY, late(unreachable(true))),
+        (
+            "upstream-unreachable-spent",
+            EVERY,
+            late(unreachable().and_spent()),
+        ),
         ("outcome-unknown-504", 1, late(too_slow)),
         ("older-in-flight-forever", EVERY, late(older_in_flight(1))),
         (
             "retry-after-long",
             EVERY,
-            late(no_store(
-                Undecided::Repairing(Duration::from_hours(1)),
-                false,
-            )),
+            late(no_store(Undecided::Repairing(Duration::from_hours(1)))),
         ),
         ("claim-stale", EVERY, late(stale(LOWEST))),
         ("claim-waits", 1, late(older_in_flight(1))),
@@ -162,9 +160,8 @@ fn stale(mark: Token) -> Refusal {
     Refused::stale(mark, DecidedBy::Store).into()
 }
 
-fn no_store(why: Undecided, spent: bool) -> Refusal {
-    let refused = Refused::Unavailable(why);
-    Refusal::Fence { refused, spent }
+fn no_store(why: Undecided) -> Refusal {
+    Refused::Unavailable(why).into()
 }
 
 fn older_in_flight(seconds: u64) -> Refusal {
@@ -218,7 +215,7 @@ impl Scenario {
     /// The planned answer to a request with this token.
     pub fn answer(&self, token: Token) -> Answer {
         let mut answer = self.answer.clone();
-        if let Answer::Refused(Refusal::Fence { refused, .. }, _) = &mut answer
+        if let Answer::Refused(Refusal::Fence(refused), _) = &mut answer
             && let Refused::Stale { mark, .. } = refused
         {
             let next = token.get().checked_add(1).and_then(Token::new);
@@ -315,7 +312,7 @@ mod tests {
             let Answer::Refused(refusal, _) = answer else {
                 panic!("{answer:?}");
             };
-            let Refusal::Fence { refused, .. } = refusal else {
+            let Refusal::Fence(refused) = refusal else {
                 panic!("{refusal:?}");
             };
             assert_eq!(refused, Refused::stale(above, DecidedBy::Store));

@@ -317,7 +317,7 @@ impl Forwarder {
     async fn send(&self, request: reqwest::Request) -> Result<Response<Body>, Refusal> {
         let answer = self.client.execute(request).await.map_err(|error| {
             let refusal: fn(String) -> Refusal = if error.is_connect() {
-                Refusal::unreachable
+                Refusal::Unreachable
             } else {
                 Refusal::Broken
             };

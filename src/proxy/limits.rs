@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::client::Client;
 use super::refusal::Refusal;
 use crate::config::{ClientShare, LimitSettings};
+use crate::fencing::Refused;
 use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
 
@@ -76,7 +77,7 @@ impl InFlightLimit {
 
     fn full(&self, limit: Limit) -> Refusal {
         self.metrics.limit(limit);
-        Refusal::Overloaded(limit)
+        Refused::Limited(limit).into()
     }
 }
 

@@ -159,14 +159,14 @@ impl Proxy {
             };
             let Response { head, body } = answer;
             let body = Limited::new(body, LOOKED_UP).collect().await;
-            let body = body.map_err(|error| Refusal::unreachable(error.to_string()))?;
+            let body = body.map_err(|error| Refusal::Unreachable(error.to_string()))?;
             let body = body.to_bytes();
             Ok(told(&Response { head, body }, look_up, settings))
         };
         // The answer does not matter if it is not whole: nothing was changed by asking.
         let answered = tokio::time::timeout(timeout, answered).await;
         answered
-            .unwrap_or_else(|_| Err(Refusal::unreachable("the look-up took too long".to_owned())))
+            .unwrap_or_else(|_| Err(Refusal::Unreachable("the look-up took too long".to_owned())))
     }
 }
 

@@ -109,25 +109,16 @@ async fn follow(
         // before the deadline is polled, so its upload needs no timer and wakes no other task. The
         // future is dropped before the permit ends.
         biased;
-        answered = upstream.send(reserved, exchange.request) => answered.map_err(|error| {
-            let without_effect = matches!(error, SendError::NotSent(_));
-            let refusal = match error {
-                SendError::Body(error) => Refusal::Broken(error.to_string()),
-                error => error.into(),
-            };
-            (refusal, without_effect)
-        }),
-        () = open.terms.progress.silent(began, timeout, sent) => Err((Refusal::TooSlow(timeout), false)),
-        refusal = open.cut() => Err((refusal, false)),
+        answered = upstream.send(reserved, exchange.request) => answered.map_err(broken_off),
+        () = open.terms.progress.silent(began, timeout, sent) => Err(Refusal::TooSlow(timeout)),
+        refusal = open.cut() => Err(refusal),
     };
     let response = match answered {
         Ok(response) => response,
-        Err((refusal, without_effect)) => {
-            let refusal = unanswered(exchange.span, refusal);
-            let answer = if without_effect {
-                Err(open.without_effect(refusal).await)
-            } else {
-                Ok(open.broken(&refusal))
+        Err(refusal) => {
+            let answer = match unanswered(exchange.span, refusal) {
+                Refusal::Unreachable(cause) => Err(open.without_effect(cause).await),
+                refusal => Ok(open.broken(&refusal)),
             };
             return (answer, None);
         }
@@ -141,6 +132,15 @@ async fn follow(
         return (Ok(open.broken(&Refusal::Broken(cause.into()))), None);
     }
     hand_on(open, response, watch).await
+}
+
+/// Why there is no response. The upload is a part of the exchange: if it breaks off, a part of it may
+/// have arrived.
+fn broken_off(error: SendError) -> Refusal {
+    match error {
+        SendError::Body(error) => Refusal::Broken(error.to_string()),
+        error => error.into(),
+    }
 }
 
 /// Reserves a connection upstream. The permit delays newer tokens meanwhile, so the wait
@@ -271,16 +271,17 @@ impl OpenExchange {
 
     /// Ends the permit of a request that was not sent, or that the upstream has not processed. Its
     /// token can be used again.
-    async fn without_effect(mut self, mut refusal: Refusal) -> Refusal {
+    async fn without_effect(mut self, cause: String) -> Refusal {
         let (key, token) = (self.sending.key.clone(), self.sending.token);
         let fencing = Arc::clone(&self.sending.fencing);
         // Under the permit, so that the next one's request finds the operation free.
         self.terms.give_back().await;
         self.sending.settled();
+        let refusal = Refusal::Unreachable(cause);
         if let Some(name) = self.terms.spend.take()
-            && let Refusal::Unreachable { spent, .. } = &mut refusal
+            && !fencing.give_back(&key, token, name).await
         {
-            *spent = !fencing.give_back(&key, token, name).await;
+            return refusal.and_spent();
         }
         refusal
     }

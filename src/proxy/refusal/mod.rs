@@ -21,11 +21,7 @@ use crate::upstream::SendError;
 #[derive(Clone, Debug)]
 pub enum Refusal {
     /// The fencing gives the token no permit.
-    Fence {
-        refused: Refused,
-        /// The token may have been spent by this attempt.
-        spent: bool,
-    },
+    Fence(Refused),
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
@@ -43,18 +39,16 @@ pub enum Refusal {
     /// A claim without the bearer token of claims.
     Unauthorized,
     UpgradeRefused,
-    Overloaded(Limit),
     /// Another request carries the operation out.
     OperationUnderWay,
     /// The operation was sent, and its outcome is unknown.
     OperationUnknown,
     /// The operation's name was used for another request.
     OperationMismatch,
-    /// Not sent, or not processed. `spent`: the token could not be given back.
-    Unreachable {
-        cause: String,
-        spent: bool,
-    },
+    /// Not sent, or not processed, for this cause.
+    Unreachable(String),
+    /// The same, and the token may have been spent by this attempt.
+    Spent(Box<Self>),
     /// Sent, and no whole answer came back, for this cause.
     Broken(String),
     /// Sent, and no answer within this time.
@@ -77,8 +71,7 @@ pub struct AnswerStyle {
 
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
-        let spent = false;
-        Self::Fence { refused, spent }
+        Self::Fence(refused)
     }
 }
 
@@ -108,7 +101,7 @@ impl From<UploadError> for Refusal {
             UploadError::TooLarge(limit) => Self::TooLarge(format!(
                 "This route takes bodies up to {limit} bytes (body.max)."
             )),
-            UploadError::NoRoom => Self::Overloaded(Limit::BodyMemory),
+            UploadError::NoRoom => Refused::Limited(Limit::BodyMemory).into(),
             UploadError::Broken(broken) if let Some(malformed) = malformed(&*broken) => {
                 malformed.into()
             }
@@ -127,7 +120,7 @@ fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<MessageError>
 impl From<SendError> for Refusal {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::NotSent(cause) => Self::unreachable(cause),
+            SendError::NotSent(cause) => Self::Unreachable(cause),
             SendError::Broken(cause) => Self::Broken(cause),
             SendError::Body(error) => error.into(),
         }
@@ -139,24 +132,17 @@ impl Refusal {
         Self::Ambiguous(why.to_string())
     }
 
-    pub(crate) const fn unreachable(cause: String) -> Self {
-        let spent = false;
-        Self::Unreachable { cause, spent }
-    }
-
     /// The token counts as used, though nothing was sent.
     #[must_use]
-    pub fn and_spent(mut self) -> Self {
-        if let Self::Fence { spent, .. } | Self::Unreachable { spent, .. } = &mut self {
-            *spent = true;
-        }
-        self
+    pub fn and_spent(self) -> Self {
+        Self::Spent(Box::new(self))
     }
 
     /// The verdict of the fencing, if it gave the token no permit.
-    pub(crate) const fn refused(&self) -> Option<&Refused> {
+    pub(crate) fn refused(&self) -> Option<&Refused> {
         match self {
-            Self::Fence { refused, .. } => Some(refused),
+            Self::Fence(refused) => Some(refused),
+            Self::Spent(refusal) => refusal.refused(),
             _ => None,
         }
     }
@@ -193,7 +179,8 @@ impl Refusal {
 
     fn cause(&self) -> Option<&dyn fmt::Display> {
         match self {
-            Self::Broken(cause) | Self::Unreachable { cause, .. } => Some(cause),
+            Self::Broken(cause) | Self::Unreachable(cause) => Some(cause),
+            Self::Spent(refusal) => refusal.cause(),
             _ => match self.refused()? {
                 Refused::Unavailable(Undecided::NoAnswer(cause)) => Some(cause),
                 _ => None,
@@ -204,7 +191,8 @@ impl Refusal {
     /// Writes the reason, and what became of the request.
     fn write_reason(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
         match self {
-            Self::Fence { refused, .. } => write_refused(f, refused, subject),
+            Self::Fence(refused) => write_refused(f, refused, subject),
+            Self::Spent(refusal) => refusal.write_reason(f, subject),
             Self::MalformedToken(why) => write!(f, "X-Fencing-Token: {why}."),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
@@ -213,16 +201,15 @@ impl Refusal {
             Self::MethodNotAllowed(allowed) if !allowed.is_empty() => {
                 write!(f, "This route allows {allowed}.")
             }
-            Self::Overloaded(limit) => write_limit(f, *limit),
             Self::TooSlow(limit) => {
                 let limit = humantime::format_duration(*limit);
                 write!(f, "No response within {limit}")
             }
             Self::ClientGone(why) => write!(f, "{why}. The request was not forwarded whole."),
-            _ => f.write_str(self.reason()),
+            _ => f.write_str(self.row().reason),
         }?;
         f.write_str(match self {
-            Self::Fence { spent: true, .. } | Self::Unreachable { spent: true, .. } => SPENT,
+            Self::Spent(_) => SPENT,
             Self::Broken(_) | Self::TooSlow(_) => SENT,
             _ => "",
         })
@@ -233,13 +220,6 @@ const SPENT: &str = " The token counts as used, because the store did not say wh
 
 const SENT: &str = ". The request was sent once and may still take effect. If it was fenced, newer \
                     tokens wait until it has settled.";
-
-fn write_limit(f: &mut fmt::Formatter<'_>, limit: Limit) -> fmt::Result {
-    write!(
-        f,
-        "The limit {limit} of this proxy is reached (docs/limits.md). Nothing was forwarded."
-    )
-}
 
 fn write_refused(
     f: &mut fmt::Formatter<'_>,
@@ -292,7 +272,13 @@ fn write_refused(
             }?;
             ". Nothing was forwarded."
         }
-        Refused::Limited(limit) => return write_limit(f, *limit),
+        Refused::Limited(limit) => {
+            write!(
+                f,
+                "The limit {limit} of this proxy is reached (docs/limits.md)"
+            )?;
+            ". Nothing was forwarded."
+        }
     };
     f.write_str(end)
 }

@@ -19,12 +19,12 @@ use crate::proxy::client_body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
 
 /// The parts of a refusal that do not depend on the request.
-struct Row {
+pub(super) struct Row {
     outcome: Outcome,
     status: StatusCode,
     grpc: u8,
     /// The reason, and what became of the request. Empty: it depends on the request.
-    reason: &'static str,
+    pub(super) reason: &'static str,
     retry: Retry,
     /// The next step of the client, or of its operator. Empty: the same request again.
     step: &'static str,
@@ -69,21 +69,19 @@ impl Retry {
 impl Refusal {
     /// Its row. A stale or spent token has the status that the route says in place of 412.
     #[rustfmt::skip]
-    fn row(&self) -> Row {
+    pub(super) fn row(&self) -> Row {
         use Outcome as O;
         use Refused as R;
         use Retry::{CheckFirst, Never, SameToken};
         use StatusCode as S;
-        // Nothing was sent. A token that is spent is of no use any more.
-        let unsent = |spent| if spent { (Never, ACQUIRE) } else { (SameToken, "") };
         let (outcome, status, grpc, reason, (retry, step)) = match self {
-            Self::Fence { refused: R::Stale { .. } | R::Spent, .. } => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, "", (Never, ACQUIRE)),
-            Self::Fence { refused: R::Implausible { .. }, .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, "",
+            Self::Fence(R::Stale { .. } | R::Spent) => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, "", (Never, ACQUIRE)),
+            Self::Fence(R::Implausible { .. }) => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, "",
                 (Never, "Send the number of your own grant; if the lock service did grant this one, an \
                          operator can accept it: fencepost marks advance.")),
-            Self::Fence { refused: R::OlderInFlight { .. }, .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
-            Self::Fence { refused: R::Unavailable(_), spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", unsent(*spent)),
-            Self::Fence { refused: R::Limited(_), .. } | Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
+            Self::Fence(R::OlderInFlight { .. }) => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
+            Self::Fence(R::Unavailable(_)) => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
+            Self::Fence(R::Limited(_)) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, "", (SameToken, "")),
             Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT,
                 "This route needs a token for this method.",
                 (Never, "Send the token of your lock in X-Fencing-Token.")),
@@ -121,9 +119,11 @@ impl Refusal {
             Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN,
                 "The exchange with the upstream did not end whole",
                 (CheckFirst, "Check whether it took effect before you send it again.")),
-            Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE,
+            Self::Unreachable(_) => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE,
                 "The upstream cannot be reached, or has not processed the request and will not.",
-                unsent(*spent)),
+                (SameToken, "")),
+            // A token that is spent is of no use any more.
+            Self::Spent(refusal) => return Row { retry: Never, step: ACQUIRE, ..refusal.row() },
             Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, "",
                 (CheckFirst, "Check whether it took effect before you send it again.")),
             Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED,
@@ -180,11 +180,6 @@ impl Refusal {
             )
             .then_some(TRY_AGAIN),
         }
-    }
-
-    /// The reason, if it does not depend on the request.
-    pub(super) fn reason(&self) -> &'static str {
-        self.row().reason
     }
 
     /// The next step of the client, or of its operator, in one sentence.
@@ -370,8 +365,8 @@ mod tests {
         let cause = "tcp connect error: 10.1.2.3:5432: Connection refused (os error 111)";
         for refusal in [
             Refused::no_answer(cause).into(),
-            Refusal::unreachable(cause.to_owned()),
-            Refusal::unreachable(cause.to_owned()).and_spent(),
+            Refusal::Unreachable(cause.to_owned()),
+            Refusal::Unreachable(cause.to_owned()).and_spent(),
             Refusal::Broken(cause.to_owned()),
         ] {
             for (disclose, grpc) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -421,12 +416,11 @@ mod tests {
             Refusal::ClientRefused,
             Refusal::Unauthorized,
             Refusal::UpgradeRefused,
-            Refusal::Overloaded(Limit::InFlight),
             Refusal::OperationUnderWay,
             Refusal::OperationUnknown,
             Refusal::OperationMismatch,
-            Refusal::unreachable(text()),
-            Refusal::unreachable(text()).and_spent(),
+            Refusal::Unreachable(text()),
+            Refusal::Unreachable(text()).and_spent(),
             Refusal::Broken(text()),
             Refusal::TooSlow(wait),
             Refusal::ClientGone(text()),
