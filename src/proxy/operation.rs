@@ -55,13 +55,6 @@ pub(super) enum Turn {
     Replay(Response<ClientBody>),
 }
 
-/// The upstream's word on an operation.
-enum Told {
-    Done(String),
-    NotDone,
-    Nothing,
-}
-
 impl Proxy {
     /// Asks the store for an operation, and if need be the upstream, under a permit.
     pub(super) async fn operation(
@@ -84,47 +77,44 @@ impl Proxy {
             Begun::UnderWay => return Err(Refusal::OperationUnderWay),
             Begun::Unknown(unknown) => unknown,
         };
-        let told = match &settings.look_up {
-            Some(look_up) => {
-                let (by, name) = ((look_up, settings), (&permit.key, &*asked.name));
-                tokio::select! {
-                    told = self.look_up((context, route), head, by, name) => {
-                        // Of the operation that says nothing.
-                        told.unwrap_or_else(|error| {
-                            let error = error.detail(None, true);
-                            tracing::warn!(%error, "a look-up got no answer");
-                            Told::Nothing
-                        })
-                    }
-                    () = permit.superseded().cancelled() => {
-                        return Err(self.fencing.superseded(&permit.key, permit.token).into());
-                    }
+        let mut answered = Err(Refusal::OperationUnknown);
+        if let Some(look_up) = &settings.look_up {
+            let (by, name) = ((look_up, settings), (&permit.key, &*asked.name));
+            answered = tokio::select! {
+                answered = self.look_up((context, route), head, by, name) => answered,
+                () = permit.superseded().cancelled() => {
+                    return Err(self.fencing.superseded(&permit.key, permit.token).into());
                 }
+            };
+            if let Err(error) = &answered {
+                let error = error.detail(None, true);
+                tracing::warn!(%error, "a look-up says nothing of its operation");
             }
-            None => Told::Nothing,
-        };
-        match told {
-            Told::Done(answer) if unknown.know(&answer, settings.remember.0).await? => {
+        }
+        match answered {
+            Ok(Some(answer)) if unknown.know(&answer, settings.remember.0).await? => {
                 replay(&answer)
             }
             // Another request has learned it, or sends it.
-            Told::Done(_) => Err(Refusal::OperationUnderWay),
-            Told::NotDone => retake(unknown, false).await,
-            Told::Nothing if settings.unknown == UnknownOutcome::Forward => {
-                retake(unknown, true).await
-            }
-            Told::Nothing => Err(Refusal::OperationUnknown),
+            Ok(Some(_)) => Err(Refusal::OperationUnderWay),
+            Ok(None) => retake(unknown, false).await,
+            Err(_) if settings.unknown == UnknownOutcome::Forward => retake(unknown, true).await,
+            Err(_) => Err(Refusal::OperationUnknown),
         }
     }
 
-    /// Asks the upstream whether an operation has been done. Nothing of it is in flight.
+    /// Asks the upstream whether an operation has been done, and for its answer. Nothing of it is in
+    /// flight. `None`: it has not been done.
+    ///
+    /// # Errors
+    /// The upstream says neither.
     async fn look_up(
         &self,
         (context, route): (&Context, &Arc<Route>),
         head: &RequestHead,
         (look_up, settings): (&LookUp, &OutcomeSettings),
         (resource, operation): (&ResourceKey, &str),
-    ) -> Result<Told, Refusal> {
+    ) -> Result<Option<String>, Refusal> {
         let target = look_up.get.of(resource.as_str(), operation);
         let target = head.target.at(&target);
         // A name with a slash or of dots alone would make another path of it.
@@ -161,7 +151,7 @@ impl Proxy {
             let body = Limited::new(body, LOOKED_UP).collect().await;
             let body = body.map_err(|error| Refusal::Unreachable(error.to_string()))?;
             let body = body.to_bytes();
-            Ok(told(&Response { head, body }, look_up, settings))
+            recorded(&Response { head, body }, look_up, settings)
         };
         // The answer does not matter if it is not whole: nothing was changed by asking.
         let answered = tokio::time::timeout(timeout, answered).await;
@@ -175,25 +165,31 @@ async fn retake(unknown: UnknownAttempt, again: bool) -> Result<Turn, Refusal> {
     taken.map(Turn::Send).ok_or(Refusal::OperationUnderWay)
 }
 
-/// The verdict of an upstream's answer to a look-up.
-fn told(answer: &Response<Bytes>, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
+/// The document on record for an upstream's answer to a look-up. `None`: the operation has not been
+/// done.
+fn recorded(
+    answer: &Response<Bytes>,
+    look_up: &LookUp,
+    settings: &OutcomeSettings,
+) -> Result<Option<String>, Refusal> {
     let done = match (answer.status(), &look_up.found) {
         (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
         (status, _) if !status.is_success() || status == StatusCode::PARTIAL_CONTENT => {
-            return Told::Nothing;
+            return Err(Refusal::Unreachable(format!("the status is {status}")));
         }
         (_, None) => true,
-        (_, Some(pointer)) => match serde_json::from_slice::<Value>(&answer.body) {
-            Ok(document) => !matches!(document.pointer(&pointer.0), None | Some(Value::Null)),
-            Err(_) => return Told::Nothing,
-        },
+        (_, Some(pointer)) => {
+            let document: Value = serde_json::from_slice(&answer.body).map_err(|error| {
+                Refusal::Unreachable(format!("the answer is not JSON: {error}"))
+            })?;
+            !matches!(document.pointer(&pointer.0), None | Some(Value::Null))
+        }
     };
-    if !done {
-        return Told::NotDone;
-    }
-    let mut recorder = Recorder::new(settings, &answer.head);
-    recorder.feed(&answer.body);
-    Told::Done(recorder.answer())
+    Ok(done.then(|| {
+        let mut recorder = Recorder::new(settings, &answer.head);
+        recorder.feed(&answer.body);
+        recorder.answer()
+    }))
 }
 
 /// The answer of a document on record.
