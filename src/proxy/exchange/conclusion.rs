@@ -74,15 +74,10 @@ pub(crate) enum Doubt {
 pub(crate) struct Conclusion {
     /// The doubt that the head leaves.
     pub head: Option<Doubt>,
-    /// `None`: the trailers have no say.
-    trailers: Option<GrpcTrailers>,
-}
-
-/// The doubt that the trailers of a gRPC response leave.
-#[derive(Debug)]
-struct GrpcTrailers {
-    unknown: Arc<[u16]>,
-    doubt: Option<Doubt>,
+    /// The doubt that the trailers of a gRPC response leave, or that there are none yet.
+    trailers: Option<Doubt>,
+    /// The gRPC statuses by which trailers are judged. `None`: they have no say.
+    unknown: Option<Arc<[u16]>>,
 }
 
 impl Conclusion {
@@ -92,28 +87,28 @@ impl Conclusion {
         // A call that fails without a gRPC status is judged by its HTTP status.
         let is_grpc =
             asked.grpc && status.is_success() || status == StatusCode::OK && is_grpc(fields);
-        let trailers = (is_grpc && !unknown.grpc.is_empty()).then(|| GrpcTrailers {
-            unknown: Arc::clone(&unknown.grpc),
-            // The status is to come, unless the head has it.
-            doubt: (!fields.contains(GRPC_STATUS)).then_some(Doubt::NoGrpcStatus),
-        });
-        let head = asked.doubt(unknown, response);
-        Self { head, trailers }
+        let judged = is_grpc && !unknown.grpc.is_empty();
+        // The status is to come, unless the head has it.
+        let to_come = judged && !fields.contains(GRPC_STATUS);
+        Self {
+            head: asked.doubt(unknown, response),
+            trailers: to_come.then_some(Doubt::NoGrpcStatus),
+            unknown: judged.then(|| Arc::clone(&unknown.grpc)),
+        }
     }
 
     /// Why the outcome is unknown although the response is whole. `None`: there is no doubt.
     pub(crate) fn doubt(&self) -> Option<Doubt> {
-        let trailers = self.trailers.as_ref();
-        self.head.or_else(|| trailers.and_then(|grpc| grpc.doubt))
+        self.head.or(self.trailers)
     }
 
     /// The trailers have come, and none of them is removed yet.
     pub(super) fn read(&mut self, trailers: &HeaderMap) {
-        if let Some(grpc) = &mut self.trailers
+        if let Some(unknown) = &self.unknown
             && trailers.contains_key(GRPC_STATUS)
         {
             let lines = trailers.get_all(GRPC_STATUS).iter();
-            grpc.doubt = grpc_doubt(&grpc.unknown, lines.map(HeaderValue::as_bytes));
+            self.trailers = grpc_doubt(unknown, lines.map(HeaderValue::as_bytes));
         }
     }
 }
