@@ -116,11 +116,7 @@ impl Rejections {
         let alike = (refusal.outcome, client, &refusal.route, subject);
         let itself = unknown.then_some((refusal.at, &refusal.request.request_id));
         let key = self.hasher.hash_one((alike, itself));
-        let mut list = locked(if unknown {
-            &self.unknown
-        } else {
-            &self.refused
-        });
+        let mut list = locked(self.list(unknown));
         if let Some(before) = list.pop(&key) {
             refusal.times += before.times;
             refusal.first_at = before.first_at;
@@ -157,24 +153,23 @@ impl Rejections {
         })
     }
 
-    /// The latest refusals, newest first; of one resource if one is named.
+    /// The latest refusals, or the latest unknown outcomes, whether they have settled or not. The
+    /// newest comes first. `of`: only those of one resource.
     #[must_use]
-    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
-        latest(&self.refused, of, limit)
+    pub fn latest(&self, unknown: bool, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
+        let list = locked(self.list(unknown));
+        let all = list.iter().map(|(_, one)| one);
+        let wanted = all.filter(|one| of.is_none_or(|of| one.resource.as_ref() == Some(of)));
+        wanted.take(limit).cloned().collect()
     }
 
-    /// The latest unknown outcomes, whether they have settled or not; as [`Self::latest`].
-    #[must_use]
-    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
-        latest(&self.unknown, of, limit)
+    const fn list(&self, unknown: bool) -> &Latest {
+        if unknown {
+            &self.unknown
+        } else {
+            &self.refused
+        }
     }
-}
-
-fn latest(list: &Latest, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
-    let list = locked(list);
-    let wanted = |refusal: &&Rejection| of.is_none_or(|of| refusal.resource.as_ref() == Some(of));
-    let all = list.iter().map(|(_, one)| one);
-    all.filter(wanted).take(limit).cloned().collect()
 }
 
 #[cfg(test)]
@@ -217,8 +212,8 @@ mod tests {
         for token in 0..5 {
             ring.push(refusal("order:1", token));
         }
-        assert_eq!(tokens(&ring.latest(None, 10)), [4, 3, 2]);
-        assert_eq!(tokens(&ring.latest(None, 2)), [4, 3]);
+        assert_eq!(tokens(&ring.latest(false, None, 10)), [4, 3, 2]);
+        assert_eq!(tokens(&ring.latest(false, None, 2)), [4, 3]);
     }
 
     #[test]
@@ -231,8 +226,8 @@ mod tests {
                 ..refusal("order:1", token)
             });
         }
-        assert_eq!(tokens(&ring.latest(None, 10)), [1]);
-        assert_eq!(tokens(&ring.latest_unknown(None, 10)), [4, 3]);
+        assert_eq!(tokens(&ring.latest(false, None, 10)), [1]);
+        assert_eq!(tokens(&ring.latest(true, None, 10)), [4, 3]);
     }
 
     #[test]
@@ -246,7 +241,7 @@ mod tests {
             ..refusal("order:1", 4)
         });
         let key = ResourceKey::new("order:1").expect("a good key");
-        assert_eq!(tokens(&ring.latest(Some(&key), 10)), [3, 1]);
+        assert_eq!(tokens(&ring.latest(false, Some(&key), 10)), [3, 1]);
     }
 
     #[test]
@@ -273,7 +268,7 @@ mod tests {
             push(seconds, missing);
         }
         push(100, refusal("order:1", 40));
-        let told = list.latest(None, 10);
+        let told = list.latest(false, None, 10);
         let told: Vec<_> = told
             .iter()
             .map(|one| (one.token.map(Token::get), one.times, one.first_at, one.at))
@@ -291,8 +286,8 @@ mod tests {
             ..refusal("order:1", 40)
         };
         push(101, other);
-        assert_eq!(tokens(&list.latest(None, 1)), [40]);
-        assert_eq!(list.latest(None, 1)[0].times, 1, "another client");
+        assert_eq!(tokens(&list.latest(false, None, 1)), [40]);
+        assert_eq!(list.latest(false, None, 1)[0].times, 1, "another client");
     }
 
     #[test]
@@ -305,7 +300,7 @@ mod tests {
                 ..refusal("order:1", 7)
             });
         }
-        assert_eq!(list.latest_unknown(None, 10).len(), 2);
+        assert_eq!(list.latest(true, None, 10).len(), 2);
     }
 
     #[test]

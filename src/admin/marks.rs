@@ -119,8 +119,8 @@ pub async fn view(
     Ok(Json(MarkReport {
         mark,
         instance: state.fencing.instance().name(),
-        rejections: state.rejections.latest(Some(&resource), limit),
-        latest_unknown: state.rejections.latest_unknown(Some(&resource), limit),
+        rejections: state.rejections.latest(false, Some(&resource), limit),
+        latest_unknown: state.rejections.latest(true, Some(&resource), limit),
         audit,
     }))
 }

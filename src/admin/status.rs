@@ -173,7 +173,7 @@ pub async fn unknown(
     uri: Uri,
 ) -> Result<Json<UnknownOutcomes>, AdminProblem> {
     let (open, next, limit) = page(&state, |activity| !activity.unknown.is_empty(), &uri)?;
-    let unknown = state.rejections.latest_unknown(None, limit);
+    let unknown = state.rejections.latest(true, None, limit);
     Ok(Json(UnknownOutcomes {
         open,
         next,
@@ -207,6 +207,6 @@ pub async fn rejected(
     uri: Uri,
 ) -> Result<Json<RejectionList>, AdminProblem> {
     let query: LimitQuery = query(&uri)?;
-    let rejections = state.rejections.latest(None, limit(query.limit)?);
+    let rejections = state.rejections.latest(false, None, limit(query.limit)?);
     Ok(Json(RejectionList { rejections }))
 }
