@@ -27,6 +27,7 @@ use crate::http1::head::same_name;
 pub use key::{ResourceKey, Source, query_value};
 pub use normal::percent_encoded;
 pub(crate) use normal::{decoded, fold_case, is_address_or_localhost, plain};
+pub(crate) use path::unescaped;
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use route::{Pattern, RouteConflict, Router};
 pub use sample_paths::{SamplePath, SamplePaths};
@@ -124,9 +125,14 @@ const BEGINNINGS: [&str; 20] = [
 /// ignore the case of letters, and some treat any other sign like a dash.
 #[must_use]
 pub fn names_a_peer(field: &str) -> bool {
-    let begin = |start: &str| field.as_bytes().get(..start.len());
     let mut beginnings = BEGINNINGS.iter();
-    beginnings.any(|start| begin(start).is_some_and(|begin| same_name(begin, start)))
+    beginnings.any(|start| begins(field.as_bytes(), start))
+}
+
+/// True if the name of a field begins so, in any spelling ([`same_name`]).
+pub(crate) fn begins(name: &[u8], start: &str) -> bool {
+    let begin = name.get(..start.len());
+    begin.is_some_and(|begin| same_name(begin, start))
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ pub(super) fn has_control(text: &str) -> bool {
 
 /// The byte at this place, or the one that the escape there (`%XX`) stands for. `None`: the escape
 /// is broken.
-pub(super) fn unescaped(bytes: &[u8], at: usize) -> Option<u8> {
+pub(crate) fn unescaped(bytes: &[u8], at: usize) -> Option<u8> {
     let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
     match bytes[at] {
         b'%' => u8::try_from(digit(at + 1)? << 4 | digit(at + 2)?).ok(),

@@ -4,7 +4,7 @@
 use crate::http1::head::{is_token, same_name};
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::http1::{Fields, connection_has};
-use crate::routing::HOP_BY_HOP;
+use crate::routing::{HOP_BY_HOP, begins};
 
 /// Why a field whose one value matters has none that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -183,12 +183,6 @@ pub(super) fn is_one_of(name: &[u8], known: &[impl AsRef<[u8]>]) -> bool {
 /// The same in any spelling ([`same_name`]).
 fn is_like_one_of(name: &[u8], known: &[&str]) -> bool {
     known.iter().any(|known| same_name(name, known))
-}
-
-/// True if a name begins so, in any spelling.
-fn begins(name: &[u8], start: &str) -> bool {
-    name.get(..start.len())
-        .is_some_and(|begin| same_name(begin, start))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::http1::Fields;
 use crate::http1::head::same_name;
 use crate::http1::names::{CONNECTION, EXPECT, FORWARDED, TE, TRAILER, VIA};
 pub use crate::http1::{connection_has, members};
-use crate::routing::{ResourceKey, Token, names_a_peer};
+use crate::routing::{ResourceKey, Token, names_a_peer, unescaped};
 use crate::store::InstanceId;
 
 /// The token of a request; of a claim, too.
@@ -257,20 +257,14 @@ pub fn resource_value(key: &ResourceKey) -> Cow<'_, str> {
 
 /// The key that a client names in `X-Fencing-Resource`: as the proxy writes it there, or in UTF-8.
 pub fn resource_of(value: &str) -> Result<ResourceKey, String> {
-    let mut parts = value.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let digits = part.get(..2);
-        let digits = digits.filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+    let (raw, mut at) = (value.as_bytes(), 0);
+    let mut bytes = Vec::with_capacity(raw.len());
+    while let Some(byte) = raw.get(at) {
+        let escaped = unescaped(raw, at).filter(|_| *byte == b'%');
         // Escapes of visible ASCII belong to the key itself.
-        if let Some(byte) = byte.filter(|byte| !byte.is_ascii() || *byte == b' ') {
-            bytes.push(byte);
-            bytes.extend_from_slice(&part.as_bytes()[2..]);
-        } else {
-            bytes.push(b'%');
-            bytes.extend_from_slice(part.as_bytes());
-        }
+        let escaped = escaped.filter(|byte| !byte.is_ascii() || *byte == b' ');
+        bytes.push(escaped.unwrap_or(*byte));
+        at += if escaped.is_some() { 3 } else { 1 };
     }
     // Text that does not decode to UTF-8 was not written by us: take it literally.
     match String::from_utf8(bytes) {
