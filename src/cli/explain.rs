@@ -68,7 +68,8 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
     }
     let table = RoutingTable::new(settings, &Metrics::new(&[]));
     let client = Client::at(None, 1);
-    let (route, class) = classify(&table, &head, &client);
+    let mut route = None;
+    let class = classify(&table, &head, &client, &mut route);
     let route = route.as_ref().map(|route| &route.settings);
     let (verdict, judged) = match class {
         Ok(Class::Fenced(fenced)) => ("fenced", subject(&fenced, &head, body)),
@@ -103,7 +104,7 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
             if matches!(refusal, Refusal::TokenRequired) && !head.fields.contains(TOKEN) {
                 // With a token it has a key, which is what the caller wants to know.
                 head.fields.insert(TOKEN, "1");
-                let class = classify(&table, &head, &client).1;
+                let class = classify(&table, &head, &client, &mut None);
                 if let Ok(Class::Fenced(fenced) | Class::Observed(_, Ok(fenced))) = class {
                     let subject = subject(&fenced, &head, body).ok().flatten();
                     resource = subject.map(|(key, _)| key);

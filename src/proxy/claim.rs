@@ -18,7 +18,7 @@ use super::refusal::{Refusal, Subject, claimed};
 use super::setup::Proxy;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
-use crate::config::{ClaimSettings, bearer};
+use crate::config::{ClaimSettings, RouteSettings, bearer};
 use crate::http1::{Fields, RequestHead};
 use crate::metrics::Outcome;
 use crate::routing::Needs;
@@ -86,12 +86,11 @@ async fn by_target(
     aimed: &RequestHead,
     body: Received,
 ) -> Result<Claim, Refusal> {
-    let fenced = match classify::classify(context.table(), aimed, &context.client).1? {
-        Class::Fenced(fenced) => fenced,
-        Class::Pass { .. } | Class::Unlisted | Class::Observed(..) | Class::Claim => {
-            let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
-            return Err(Refusal::ambiguous(why));
-        }
+    let class = classify::classify(context.table(), aimed, &context.client, &mut None)?;
+    let Class::Fenced(fenced) = class else {
+        return Err(Refusal::ambiguous(
+            "X-Fencing-Target names a request that no route enforces: there is nothing to claim.",
+        ));
     };
     let settings = &fenced.route.settings;
     let key = if fenced.route.template()?.uses_json() {
@@ -157,17 +156,13 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
             "No enforcing route can yield the resource key {key}: claiming it would protect nothing."
         )));
     };
-    if !routes
-        .iter()
-        .all(|route| client.is_one_of(&route.settings.require_client))
-    {
+    let mut settings = routes.iter().map(|route| &route.settings);
+    let refuses = |one: &RouteSettings| !client.is_one_of(&one.require_client);
+    if settings.clone().any(refuses) {
         return Err(Refusal::ClientRefused);
     }
     let format = route.settings.token.format;
-    if !routes
-        .iter()
-        .all(|route| route.settings.token.format == format)
-    {
+    if settings.any(|one| one.token.format != format) {
         return Err(Refusal::Ambiguous(format!(
             "Several routes can yield the resource key {key}, and they read tokens in different \
              formats. Claim by the request that is to come instead, such as X-Fencing-Target: PUT \

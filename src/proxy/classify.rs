@@ -42,18 +42,9 @@ pub(crate) struct Fenced {
     pub unsafe_method: bool,
 }
 
-/// Classifies a request by its head, and finds its route: `None` if none matches, and for claims.
+/// Classifies a request by its head. `found` becomes its route, for refused requests too; it stays
+/// `None` if none matches, and for claims.
 pub(crate) fn classify(
-    table: &RoutingTable,
-    head: &RequestHead,
-    client: &Client,
-) -> (Option<Arc<Route>>, Result<Class, Refusal>) {
-    let mut found = None;
-    let class = class_of(table, head, client, &mut found);
-    (found, class)
-}
-
-fn class_of(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,

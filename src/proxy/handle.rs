@@ -37,10 +37,11 @@ impl Proxy {
             headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
-        let (route, class) = if self.via.is_in(&head.fields) {
-            (None, Err(Refusal::Loop))
+        let mut route = None;
+        let class = if self.via.is_in(&head.fields) {
+            Err(Refusal::Loop)
         } else {
-            classify::classify(&snapshot.table, &head, &client)
+            classify::classify(&snapshot.table, &head, &client, &mut route)
         };
         let place = (route, matches!(class, Ok(Class::Claim)));
         let context = Context::of(Some(&head), snapshot, client, by_proxy, place);
