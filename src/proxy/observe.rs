@@ -18,6 +18,7 @@ use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::body::{BodyRules, Received, RequestBody};
 use crate::config::{BodySettings, OrNone};
+use crate::fencing::Fencing;
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::KeyTemplate;
@@ -60,7 +61,8 @@ impl Proxy {
         if let Ok(subject) = &subject {
             let _ = context.subject.set(subject.clone());
         }
-        let check = self.check(Arc::clone(context), Arc::clone(&route), subject);
+        let (fencing, of) = (Arc::clone(&self.fencing), Arc::clone(context));
+        let check = check(fencing, of, Arc::clone(&route), subject);
         // The in-flight permit bounds the checks that wait for the store.
         let (counted, metrics) = (Arc::clone(&permit), Arc::clone(&route.metrics));
         let (failed, exchange) = oneshot::channel::<()>();
@@ -88,37 +90,34 @@ impl Proxy {
             }
         }
     }
+}
 
-    /// The check of an observed request, which logs what would have been refused. It runs in a task
-    /// of its own.
-    fn check(
-        &self,
-        context: Arc<Context>,
-        route: Arc<Route>,
-        subject: Result<Subject, Refusal>,
-    ) -> impl Future<Output = Outcome> + use<> {
-        let fencing = Arc::clone(&self.fencing);
-        async move {
-            let began = Instant::now();
-            let advanced = async {
-                let (key, token) = subject?;
-                let needs = route.settings.token.bounds().needs(token);
-                fencing.unless_known_stale(&key, token, None)?;
-                Ok(fencing.raise(Some(needs), &key, token).await?)
-            };
-            let outcome = match advanced.await {
-                Ok(true) => Outcome::Advanced,
-                Ok(false) => Outcome::Current,
-                Err(refusal) => {
-                    context.note(&refusal, None);
-                    refusal.outcome().observed()
-                }
-            };
-            if let Some(trace) = &context.trace {
-                let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
-                trace.part("check", began, vec![outcome]);
-            }
-            outcome
+/// The check of an observed request, which logs what would have been refused. It runs in a task of its
+/// own.
+async fn check(
+    fencing: Arc<Fencing>,
+    context: Arc<Context>,
+    route: Arc<Route>,
+    subject: Result<Subject, Refusal>,
+) -> Outcome {
+    let began = Instant::now();
+    let advanced = async {
+        let (key, token) = subject?;
+        let needs = route.settings.token.bounds().needs(token);
+        fencing.unless_known_stale(&key, token, None)?;
+        Ok(fencing.raise(Some(needs), &key, token).await?)
+    };
+    let outcome = match advanced.await {
+        Ok(true) => Outcome::Advanced,
+        Ok(false) => Outcome::Current,
+        Err(refusal) => {
+            context.note(&refusal, None);
+            refusal.outcome().observed()
         }
+    };
+    if let Some(trace) = &context.trace {
+        let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
+        trace.part("check", began, vec![outcome]);
     }
+    outcome
 }
