@@ -8,7 +8,6 @@
 //! an operator asks, for the oldest requests only.
 
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slab::Slab;
@@ -16,7 +15,6 @@ use tokio::time::Instant;
 
 use crate::body::UploadProgress;
 use crate::fencing::Fencing;
-use crate::json_values::seconds;
 use crate::locked::locked;
 use crate::rejections::RequestText;
 use crate::routing::{ResourceKey, Token};
@@ -114,8 +112,7 @@ pub struct ActiveRequest {
     /// The tokens of the requests that it waits for.
     pub older: Vec<Token>,
     /// It goes on, is refused or is cut by then. `None`: no limit is known.
-    #[serde(rename = "ends_in_seconds", with = "seconds")]
-    pub ends_in: Option<Duration>,
+    pub ends_in_seconds: Option<f64>,
     pub route: String,
     /// `None`: there is no key, or not yet.
     pub resource: Option<ResourceKey>,

@@ -1,5 +1,5 @@
 //! Values in the admin API's JSON: tokens as strings, since numbers lose digits there; moments as
-//! RFC 3339 in UTC, in milliseconds; spans in seconds.
+//! RFC 3339 in UTC, in milliseconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -85,30 +85,6 @@ pub mod moment {
         let since_epoch = super::time::deserialize(deserializer)?.duration_since(UNIX_EPOCH);
         let ms = since_epoch.unwrap_or_default().as_millis();
         Ok(i64::try_from(ms).unwrap_or(i64::MAX))
-    }
-}
-
-/// For `serde(with)`: a span in seconds, or null.
-pub mod seconds {
-    use std::time::Duration;
-
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[expect(clippy::ref_option, reason = "serde's signature")]
-    pub fn serialize<S: Serializer>(
-        span: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        span.map(|span| span.as_secs_f64()).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let seconds = Option::<f64>::deserialize(deserializer)?;
-        let span = seconds.map(Duration::try_from_secs_f64).transpose();
-        span.map_err(D::Error::custom)
     }
 }
 

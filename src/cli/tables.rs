@@ -120,9 +120,8 @@ pub fn all_unknown(list: &[BusyResource]) -> String {
 pub fn waiting(list: &[BusyResource]) -> String {
     let rows = list.iter().map(|busy| {
         let unknown = &busy.activity.unknown;
-        let settles = unknown.iter().filter_map(|unknown| unknown.settles_in);
-        let settles = settles.max().map(|left| left.as_secs_f64());
-        let (settles, unknown) = (json!(settles), json!(unknown.len()));
+        let settles = unknown.iter().filter_map(|one| one.settles_in_seconds);
+        let (settles, unknown) = (json!(settles.reduce(f64::max)), json!(unknown.len()));
         with(
             busy,
             [("settles_in_seconds", settles), ("unknown", unknown)],

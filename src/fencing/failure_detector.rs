@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::json_values::seconds;
 use crate::locked::locked;
 use crate::store::reckoning::Reckoning;
 use crate::store::{InstanceId, InstanceRow};
@@ -82,16 +81,14 @@ pub struct Verdict {
 }
 
 /// One instance of the namespace, as this one sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstanceView {
     pub id: String,
     pub state: InstanceState,
     /// How long its lease has not been renewed, as far as this instance has watched.
-    #[serde(rename = "silent_seconds", with = "seconds")]
-    pub silent_for: Option<Duration>,
+    pub silent_seconds: Option<f64>,
     /// Of a dead one: how long newer tokens wait for what it may have in flight.
-    #[serde(rename = "settles_in_seconds", with = "seconds")]
-    pub settles_in: Option<Duration>,
+    pub settles_in_seconds: Option<f64>,
 }
 
 /// Whether an instance may forward.
@@ -225,8 +222,10 @@ impl FailureDetector {
                 Some(_) => InstanceState::Dead,
                 None => InstanceState::Alive,
             },
-            silent_for: seen.still_since.map(|since| now.saturating_sub(since)),
-            settles_in: seen.settles_in(now),
+            silent_seconds: seen
+                .still_since
+                .map(|since| now.saturating_sub(since).as_secs_f64()),
+            settles_in_seconds: seen.settles_in(now).map(|left| left.as_secs_f64()),
         });
         others.collect()
     }

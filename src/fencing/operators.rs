@@ -116,8 +116,8 @@ impl Fencing {
         let this = InstanceView {
             id: self.instance().to_string(),
             state: InstanceState::This,
-            silent_for: None,
-            settles_in: None,
+            silent_seconds: None,
+            settles_in_seconds: None,
         };
         let mut others = self.detector.others(self.lease.clock().now());
         others.sort_unstable_by(|one, two| one.id.cmp(&two.id));
@@ -142,7 +142,9 @@ impl Fencing {
                 number: 0,
                 id: inherited_id(epoch),
                 token: epoch.token,
-                settles_in: Some(self.detector.settles_in(epoch.instance, now)?),
+                settles_in_seconds: Some(
+                    self.detector.settles_in(epoch.instance, now)?.as_secs_f64(),
+                ),
                 instance: epoch.instance.to_string(),
                 inherited: true,
             })

@@ -190,7 +190,9 @@ impl InProgress for Context {
             age_seconds: self.progress.began.elapsed().as_secs_f64(),
             waits_for: stage,
             older,
-            ends_in: ends.and_then(|ends| ends.checked_duration_since(now)),
+            ends_in_seconds: ends
+                .and_then(|ends| ends.checked_duration_since(now))
+                .map(|left| left.as_secs_f64()),
             route: self.label().to_owned(),
             resource: key.cloned(),
             token: token.copied(),

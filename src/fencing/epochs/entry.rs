@@ -103,7 +103,9 @@ impl EpochEntry {
                 // The number alone would name something else at another proxy, or after a restart.
                 id: format!("{instance}.{}", unknown.number),
                 token: own.epoch.token,
-                settles_in: Some(unknown.until.saturating_duration_since(now)),
+                settles_in_seconds: Some(
+                    unknown.until.saturating_duration_since(now).as_secs_f64(),
+                ),
                 instance: instance.clone(),
                 inherited: false,
             })

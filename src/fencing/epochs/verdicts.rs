@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::json_values::seconds;
 use crate::routing::Token;
 use crate::store::{InstanceId, Opening};
 
@@ -73,8 +72,7 @@ pub struct UnknownView {
     pub id: String,
     pub token: Token,
     /// How long it still counts as in flight; `None`: it belongs to another instance that lives.
-    #[serde(rename = "settles_in_seconds", with = "seconds")]
-    pub settles_in: Option<Duration>,
+    pub settles_in_seconds: Option<f64>,
     /// The instance that sent it.
     pub instance: String,
     /// Inherited from a dead run.

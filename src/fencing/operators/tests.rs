@@ -115,8 +115,8 @@ async fn an_unknown_outcome_of_a_dead_instance_is_resolved_unless_its_row_is_loc
     );
     assert!(
         view.activity.unknown[0]
-            .settles_in
-            .is_some_and(|left| left <= LOSS)
+            .settles_in_seconds
+            .is_some_and(|left| left <= LOSS.as_secs_f64())
     );
     store.rows().locked.insert(key("a"));
     let refused = one.resolve(&key("a"), &id, &signed("seen", "me")).await;
