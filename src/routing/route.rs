@@ -214,11 +214,12 @@ pub struct RouteConflict {
 pub struct Router {
     literals: HashMap<String, Router>,
     capture: Option<Box<Router>>,
-    /// The pattern that ends here, ends in a slash here, or takes the rest from here.
-    here: Option<usize>,
-    slash: Option<usize>,
-    rest: Option<usize>,
+    /// The patterns that end here, end in a slash here, and take the rest from here ([`REST`]).
+    ends: [Option<usize>; 3],
 }
+
+/// The index of a final `{*rest}` in [`Router::ends`]. The others are those of a trailing slash.
+const REST: usize = 2;
 
 impl Router {
     /// Builds a router, and lists the patterns that match the same paths as an earlier one. These
@@ -235,12 +236,9 @@ impl Router {
                     PatternSegment::Capture(_) => node.capture.get_or_insert_default(),
                 };
             }
-            let place = match pattern.rest {
-                Some(_) => &mut node.rest,
-                None if pattern.slash => &mut node.slash,
-                None => &mut node.here,
-            };
-            let first = *place.get_or_insert(second);
+            let slash = usize::from(pattern.slash);
+            let end = pattern.rest.as_ref().map_or(slash, |_| REST);
+            let first = *node.ends[end].get_or_insert(second);
             if first != second {
                 conflicts.push(RouteConflict {
                     first,
@@ -260,17 +258,12 @@ impl Router {
 
     fn find_from(&self, path: &CheckedPath, at: usize) -> Option<usize> {
         let Some(segment) = path.segment(at) else {
-            let end = if path.trailing_slash() {
-                self.slash
-            } else {
-                self.here
-            };
-            return end.or(self.rest);
+            return self.ends[usize::from(path.trailing_slash())].or(self.ends[REST]);
         };
         let literal = self.literals.get(segment);
         let below = literal.and_then(|node| node.find_from(path, at + 1));
         let capture = || self.capture.as_ref()?.find_from(path, at + 1);
-        below.or_else(capture).or(self.rest)
+        below.or_else(capture).or(self.ends[REST])
     }
 }
 
