@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Version};
+use opentelemetry::trace::TraceId;
 use tokio::time::Instant;
 
 use super::client::Client;
@@ -20,7 +21,7 @@ use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::{CLAIM, RouteMetrics, UNMATCHED};
 use crate::rejections::RequestText;
 use crate::routing::{ResourceKey, Token};
-use crate::traces::{RequestTrace, TraceParent};
+use crate::traces::{self, RequestTrace};
 
 /// The name under which a client, this proxy and the upstream log one request.
 const REQUEST_ID: &str = "x-request-id";
@@ -48,7 +49,7 @@ pub(crate) struct Context {
     request_id: Bytes,
     forwarded_for: Option<Bytes>,
     user_agent: Option<Bytes>,
-    trace_id: Option<String>,
+    trace_id: Option<TraceId>,
     /// `None`: it is not traced.
     pub trace: Option<Arc<RequestTrace>>,
     /// The caller reads a refusal as a gRPC status.
@@ -72,14 +73,12 @@ impl Context {
         (route, is_claim): (Option<Arc<Route>>, bool),
     ) -> Arc<Self> {
         let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
-        let parent = head.and_then(|head| TraceParent::of(&head.fields));
+        let parent = head.and_then(|head| traces::parent(&head.fields));
         let trace = head.zip(snapshot.traces.as_ref());
         let trace =
             trace.and_then(|(head, traces)| traces.request(parent.as_ref(), head, &client.text));
-        let trace_id = match &trace {
-            Some(trace) => Some(trace.trace_id().to_string()),
-            None => parent.map(|parent| parent.trace_id.to_owned()),
-        };
+        let trace_id = trace.as_ref().map(|trace| trace.trace_id());
+        let trace_id = trace_id.or(parent.map(|parent| parent.trace_id()));
         Arc::new(Self {
             method: head.map(|head| head.method.clone()),
             target: head.map(|head| head.target.clone()),
@@ -160,7 +159,7 @@ impl Context {
             request_id: Some(field(&self.request_id)),
             forwarded_for: self.forwarded_for.as_ref().map(field),
             user_agent: self.user_agent.as_ref().map(field),
-            trace_id: self.trace_id.clone(),
+            trace_id: self.trace_id.map(|id| id.to_string()),
         }
     }
 }

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::trace::{SpanContext, TracerProvider as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider};
 
-pub use self::parent::TraceParent;
+pub use self::parent::parent;
 pub use self::request::{RequestTrace, UpstreamSpan};
 use crate::build_info::VERSION;
 use crate::config::TracingSettings;
@@ -62,12 +62,12 @@ impl Traces {
     #[must_use]
     pub fn request(
         &self,
-        parent: Option<&TraceParent<'_>>,
+        parent: Option<&SpanContext>,
         head: &RequestHead,
         client: &str,
     ) -> Option<Arc<RequestTrace>> {
         let traced = match parent {
-            Some(parent) => parent.sampled,
+            Some(parent) => parent.is_sampled(),
             None => rand::random::<f64>() < self.settings.sample.0,
         };
         traced.then(|| Arc::new(RequestTrace::begin(&self.tracer, parent, head, client)))

@@ -1,5 +1,4 @@
-//! [`TraceParent`]: the trace context of a request (W3C Trace Context, Recommendation of 2021,
-//! level 1).
+//! The trace context that a request comes with (W3C Trace Context, Recommendation of 2021, level 1).
 
 use std::str::FromStr;
 
@@ -9,65 +8,42 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState}
 pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const TRACESTATE: &str = "tracestate";
 
-/// The context that a request came with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceParent<'a> {
-    /// 32 lower-case hexadecimal digits.
-    pub trace_id: &'a str,
-    /// 16 lower-case hexadecimal digits.
-    pub parent_id: &'a str,
-    /// The caller may have recorded the trace.
-    pub sampled: bool,
+/// The context in `traceparent`. `None`: the request has no valid one, or more than one.
+#[must_use]
+pub fn parent(fields: &Fields) -> Option<SpanContext> {
+    let mut lines = fields.get_all(TRACEPARENT);
+    let line = std::str::from_utf8(lines.next()?).ok()?;
+    let (head, later) = line.split_at_checked(55)?;
+    let well_formed = head.bytes().enumerate().all(|(at, byte)| match at {
+        2 | 35 | 52 => byte == b'-',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    });
+    if !well_formed || lines.next().is_some() {
+        return None;
+    }
+    // Version 00 ends here; a later one may go on behind a dash (4.3); ff is forbidden (3.2.2.1).
+    let ends = match &head[..2] {
+        "00" => later.is_empty(),
+        "ff" => false,
+        _ => later.is_empty() || later.starts_with('-'),
+    };
+    let context = SpanContext::new(
+        TraceId::from_hex(&head[3..35]).ok()?,
+        SpanId::from_hex(&head[36..52]).ok()?,
+        TraceFlags::new(u8::from_str_radix(&head[53..], 16).ok()?) & TraceFlags::SAMPLED,
+        true,
+        TraceState::NONE,
+    );
+    (ends && context.is_valid()).then_some(context)
 }
 
-impl<'a> TraceParent<'a> {
-    /// `None` if the request has no valid `traceparent`, or more than one.
-    #[must_use]
-    pub fn of(fields: &'a Fields) -> Option<Self> {
-        let mut lines = fields.get_all(TRACEPARENT);
-        let line = std::str::from_utf8(lines.next()?).ok()?;
-        if lines.next().is_some() {
-            return None;
-        }
-        let (head, later) = line.split_at_checked(55)?;
-        let well_formed = head.bytes().enumerate().all(|(at, byte)| match at {
-            2 | 35 | 52 => byte == b'-',
-            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-        });
-        if !well_formed {
-            return None;
-        }
-        let (version, trace_id, parent_id) = (&head[..2], &head[3..35], &head[36..52]);
-        let flags = u8::from_str_radix(&head[53..], 16).ok()?;
-        let not_zero = |id: &str| id.bytes().any(|byte| byte != b'0');
-        // Version 00 ends here; a later one may go on behind a dash (4.3); ff is forbidden
-        // (3.2.2.1).
-        let ends = match version {
-            "00" => later.is_empty(),
-            "ff" => false,
-            _ => later.is_empty() || later.starts_with('-'),
-        };
-        (ends && not_zero(trace_id) && not_zero(parent_id)).then_some(Self {
-            trace_id,
-            parent_id,
-            sampled: flags & 1 == 1,
-        })
-    }
-
-    /// For the SDK, with the `tracestate` beside it, which it repeats in the span.
-    pub(super) fn context(&self, fields: &Fields) -> SpanContext {
-        let lines = fields.get_all(TRACESTATE);
-        let state: Vec<_> = lines
-            .filter_map(|line| std::str::from_utf8(line).ok())
-            .collect();
-        SpanContext::new(
-            TraceId::from_hex(self.trace_id).unwrap_or(TraceId::INVALID),
-            SpanId::from_hex(self.parent_id).unwrap_or(SpanId::INVALID),
-            TraceFlags::SAMPLED,
-            true,
-            TraceState::from_str(&state.join(",")).unwrap_or_default(),
-        )
-    }
+/// The state of the caller's trace, which the SDK repeats in the span.
+pub(super) fn state(fields: &Fields) -> TraceState {
+    let lines = fields.get_all(TRACESTATE);
+    let lines: Vec<_> = lines
+        .filter_map(|line| std::str::from_utf8(line).ok())
+        .collect();
+    TraceState::from_str(&lines.join(",")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -109,12 +85,14 @@ mod tests {
                 true,
             ),
         ] {
-            let expected = TraceParent {
-                trace_id: "0af7651916cd43dd8448eb211c80319c",
-                parent_id: "b7ad6b7169203331",
-                sampled,
-            };
-            assert_eq!(TraceParent::of(&headers(&[line])), Some(expected), "{line}");
+            let context = parent(&headers(&[line])).expect(line);
+            assert!(context.is_valid() && context.is_remote());
+            let ids = (
+                context.trace_id().to_string(),
+                context.span_id().to_string(),
+            );
+            assert_eq!(ids, (GOOD[3..35].to_owned(), GOOD[36..52].to_owned()));
+            assert_eq!(context.is_sampled(), sampled, "{line}");
         }
     }
 
@@ -138,19 +116,15 @@ mod tests {
             &["00-0af7651916cd43dd8448eb211c80319cb-7ad6b7169203331-01"],
             &["0--0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
         ] {
-            assert_eq!(TraceParent::of(&headers(lines)), None, "{lines:?}");
+            assert_eq!(parent(&headers(lines)), None, "{lines:?}");
         }
     }
 
     #[test]
-    fn its_context_for_the_sdk_has_the_state_beside_it() {
+    fn its_state_is_read_for_the_sdk() {
         let mut headers = headers(&[GOOD]);
+        assert_eq!(state(&headers), TraceState::NONE);
         headers.insert(TRACESTATE, "a=1,b=2");
-        let parent = TraceParent::of(&headers).expect("a context");
-        let context = parent.context(&headers);
-        assert!(context.is_valid() && context.is_remote() && context.is_sampled());
-        assert_eq!(context.trace_id().to_string(), parent.trace_id);
-        assert_eq!(context.span_id().to_string(), parent.parent_id);
-        assert_eq!(context.trace_state().get("b"), Some("2"));
+        assert_eq!(state(&headers).get("b"), Some("2"));
     }
 }

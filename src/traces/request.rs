@@ -2,32 +2,27 @@
 //! conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
 
 use std::borrow::Cow;
-use std::sync::Mutex;
 
 use http::uri::Authority;
 use http::{Method, StatusCode};
 use opentelemetry::trace::{
-    Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
+    SpanBuilder, SpanContext, SpanKind, SpanRef, Status, TraceContextExt, TraceId, Tracer as _,
 };
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{SdkTracer, Span};
+use opentelemetry_sdk::trace::SdkTracer;
 use tokio::time::Instant;
 
-use super::TraceParent;
-use super::parent::{TRACEPARENT, TRACESTATE};
+use super::parent::{TRACEPARENT, TRACESTATE, state};
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead};
 use crate::json_values::wall_clock;
-use crate::locked::locked;
 
 /// One traced request. Its span ends when this is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
     tracer: SdkTracer,
-    /// The request's own span, held for one change, never across an await.
-    span: Mutex<Span>,
-    /// The parent of the spans in it.
-    inside: Context,
+    /// Has the request's own span, the parent of the spans in it.
+    context: Context,
     method: Method,
 }
 
@@ -35,12 +30,15 @@ impl RequestTrace {
     /// `client`: its address.
     pub(super) fn begin(
         tracer: &SdkTracer,
-        parent: Option<&TraceParent<'_>>,
+        parent: Option<&SpanContext>,
         head: &RequestHead,
         client: &str,
     ) -> Self {
         let outside = parent.map_or_else(Context::new, |parent| {
-            Context::new().with_remote_span_context(parent.context(&head.fields))
+            let (trace, span) = (parent.trace_id(), parent.span_id());
+            let state = state(&head.fields);
+            let parent = SpanContext::new(trace, span, parent.trace_flags(), true, state);
+            Context::new().with_remote_span_context(parent)
         });
         let method = head.method.as_str().to_owned();
         let mut attributes = vec![
@@ -55,18 +53,16 @@ impl RequestTrace {
         }
         let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Server);
         let span = tracer.build_with_context(builder.with_attributes(attributes), &outside);
-        let context = span.span_context().clone();
         Self {
             tracer: tracer.clone(),
-            span: Mutex::new(span),
-            inside: Context::new().with_remote_span_context(context),
+            context: Context::new().with_span(span),
             method: head.method.clone(),
         }
     }
 
     #[must_use]
     pub fn trace_id(&self) -> TraceId {
-        self.inside.span().span_context().trace_id()
+        self.context.span().span_context().trace_id()
     }
 
     /// A part of the request that began then and ends now.
@@ -77,7 +73,7 @@ impl RequestTrace {
             .with_kind(SpanKind::Internal)
             .with_start_time(wall_clock() - lasted)
             .with_attributes(attributes);
-        drop(self.tracer.build_with_context(builder, &self.inside));
+        drop(self.tracer.build_with_context(builder, &self.context));
     }
 
     /// Begins the span of the exchange with the upstream. `address`: that of the upstream.
@@ -93,8 +89,9 @@ impl RequestTrace {
         }
         let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Client);
         let builder = builder.with_attributes(attributes);
+        let span = self.tracer.build_with_context(builder, &self.context);
         UpstreamSpan {
-            span: Box::new(self.tracer.build_with_context(builder, &self.inside)),
+            context: Context::new().with_span(span),
             error: Some("unanswered"),
         }
     }
@@ -107,23 +104,21 @@ impl RequestTrace {
         outcome: Option<&'static str>,
         more: impl IntoIterator<Item = KeyValue>,
     ) {
-        let mut span = locked(&self.span);
+        let span = self.context.span();
         if let Some(route) = route {
             span.update_name(format!("{} {route}", self.method));
             span.set_attribute(KeyValue::new("http.route", route.to_owned()));
         }
         let code = status.as_u16();
-        set_status_code(&mut span, code);
+        set_status_code(&span, code);
         if let Some(outcome) = outcome {
             span.set_attribute(KeyValue::new("fencepost.outcome", outcome));
         }
         span.set_attributes(more);
         if status.is_server_error() {
             // The status of a server's span is only an error where the server failed.
-            fail(
-                &mut span,
-                outcome.map_or_else(|| code.to_string().into(), Cow::from),
-            );
+            let error = outcome.map_or_else(|| code.to_string().into(), Cow::from);
+            fail(&span, error);
         }
     }
 }
@@ -132,8 +127,8 @@ impl RequestTrace {
 /// response. It ends when it is dropped.
 #[derive(Debug)]
 pub struct UpstreamSpan {
-    /// Boxed, since the future of every exchange has room for one.
-    span: Box<Span>,
+    /// Has the span.
+    context: Context,
     /// The error, if it ends now.
     error: Option<&'static str>,
 }
@@ -142,7 +137,8 @@ impl UpstreamSpan {
     /// Lets the upstream continue the trace. A valid `tracestate` of the caller's trace stays as it
     /// is; any other goes (W3C Trace Context, 4.3).
     pub fn propagate(&self, fields: &mut Fields) {
-        let context = self.span.span_context();
+        let span = self.context.span();
+        let context = span.span_context();
         let line = format!("00-{}-{}-01", context.trace_id(), context.span_id());
         fields.insert(TRACEPARENT, line);
         if context.trace_state().header().is_empty() {
@@ -152,11 +148,11 @@ impl UpstreamSpan {
 
     /// The head of the response has arrived.
     pub fn answered(&mut self, status: u16) {
-        set_status_code(&mut self.span, status);
+        set_status_code(&self.context.span(), status);
         self.error = Some("incomplete");
         if status >= 400 {
             // A client's span fails with such an answer, as the conventions have it.
-            fail(&mut self.span, status.to_string().into());
+            fail(&self.context.span(), status.to_string().into());
         }
     }
 
@@ -174,17 +170,17 @@ impl UpstreamSpan {
 impl Drop for UpstreamSpan {
     fn drop(&mut self) {
         if let Some(error) = self.error {
-            fail(&mut self.span, error.into());
+            fail(&self.context.span(), error.into());
         }
     }
 }
 
-fn set_status_code(span: &mut Span, status: u16) {
+fn set_status_code(span: &SpanRef<'_>, status: u16) {
     let code = KeyValue::new("http.response.status_code", i64::from(status));
     span.set_attribute(code);
 }
 
-fn fail(span: &mut Span, error: Cow<'static, str>) {
+fn fail(span: &SpanRef<'_>, error: Cow<'static, str>) {
     span.set_attribute(KeyValue::new("error.type", error));
     span.set_status(Status::error(""));
 }
