@@ -1,7 +1,6 @@
 //! fencepost: checks fencing tokens for services that cannot. Parse, run, exit code.
 
 use std::process::ExitCode;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use fencepost::cli::Invocation;
@@ -30,22 +29,9 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(invocation.run()).unwrap_or_else(|error| {
-        say_last(printable::lines(&format!("fencepost: {error:#}")));
+        eprintln!("{}", printable::lines(&format!("fencepost: {error:#}")));
         ExitCode::FAILURE
     });
     runtime.shutdown_timeout(LEFTOVERS);
     code
-}
-
-/// Prints why the process ends. It waits for the reader of standard error, but not for ever: a
-/// process that stays keeps its store's file.
-fn say_last(line: String) {
-    let (said, hear) = mpsc::channel();
-    let printing = std::thread::Builder::new().spawn(move || {
-        eprintln!("{line}");
-        let _ = said.send(());
-    });
-    if printing.is_ok() {
-        let _ = hear.recv_timeout(LEFTOVERS);
-    }
 }
