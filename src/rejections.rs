@@ -20,11 +20,11 @@ use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
 /// The number of refusals that a proxy keeps, and of unknown outcomes.
-const KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+const KEPT: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The age up to which a refusal counts for [`Rejections::reset_hint`].
-const RESET_WINDOW: Duration = Duration::from_mins(5);
-/// The number of resources from which on the hint is given.
+/// The age up to which a stale request counts as recent.
+const RECENT: Duration = Duration::from_mins(5);
+/// The number of resources from which on [`Rejections::reset_hint`] is given.
 const RESET_RESOURCES: usize = 5;
 /// A smaller gap is a holder that was late.
 const RESET_GAP: u64 = 10;
@@ -58,6 +58,14 @@ pub struct Rejection {
     /// When the first of them was.
     #[serde(with = "time")]
     pub first_at: SystemTime,
+}
+
+impl Rejection {
+    /// True if its token was stale, and it was refused in the last 5 minutes.
+    fn is_recently_stale(&self, now: SystemTime) -> bool {
+        let age = now.duration_since(self.at).unwrap_or_default();
+        self.outcome == Outcome::StaleToken && age < RECENT
+    }
 }
 
 /// A request in words, for log lines and operators. A member is `None` if the request had no such
@@ -124,6 +132,18 @@ impl Rejections {
         list.put(key, refusal);
     }
 
+    /// The number of resources that had a stale request refused in the last 5 minutes, as far back
+    /// as the list goes.
+    #[must_use]
+    pub fn stale_resources(&self, now: SystemTime) -> usize {
+        let list = locked(&self.refused);
+        let stale = list.iter().filter(|(_, one)| one.is_recently_stale(now));
+        stale
+            .map(|(_, one)| &one.resource)
+            .collect::<HashSet<_>>()
+            .len()
+    }
+
     /// A sign that the lock service counts from the beginning again: on several resources, tokens
     /// were refused lately that are less than half of the mark. Late holders are close to it.
     #[must_use]
@@ -134,9 +154,7 @@ impl Rejections {
                 return false;
             };
             let (gap, half) = (token.gap_to(mark), mark.get().unsigned_abs() / 2);
-            let age = now.duration_since(one.at).unwrap_or_default();
-            let is_stale = one.outcome == Outcome::StaleToken;
-            is_stale && gap >= RESET_GAP && gap > half && age < RESET_WINDOW
+            gap >= RESET_GAP && gap > half && one.is_recently_stale(now)
         };
         let far_below = list.iter().map(|(_, one)| one).filter(far_below);
         let (resources, marks): (HashSet<_>, Vec<_>) =
@@ -304,6 +322,36 @@ mod tests {
     }
 
     #[test]
+    fn resources_with_a_stale_request_are_counted_once_each_for_five_minutes() {
+        let list = Rejections::default();
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let stale = |resource: &str, seconds| Rejection {
+            at: at(seconds),
+            ..refusal(resource, 7)
+        };
+        assert_eq!(list.stale_resources(at(0)), 0);
+        for (resource, seconds) in [("a", 0), ("a", 0), ("b", 1), ("a", 29)] {
+            list.push(stale(resource, seconds));
+        }
+        list.push(Rejection {
+            outcome: Outcome::MalformedToken,
+            ..stale("c", 29)
+        });
+        for (seconds, count) in [(300, 2), (301, 1), (328, 1), (329, 0)] {
+            assert_eq!(list.stale_resources(at(seconds)), count, "{seconds}");
+        }
+        // Beyond the bound, those are forgotten that were refused longest ago.
+        for (resource, number, seconds) in [("order", 5_000, 400), ("invoice", 600, 600)] {
+            for n in 0..number {
+                list.push(stale(&format!("{resource}:{n}"), seconds));
+            }
+            assert_eq!(list.stale_resources(at(seconds)), 1_000);
+        }
+        assert_eq!(list.stale_resources(at(699)), 1_000);
+        assert_eq!(list.stale_resources(at(700)), 600);
+    }
+
+    #[test]
     fn many_resources_with_tokens_far_below_their_marks_look_like_a_reset() {
         let stale = |resource: &str, token, mark| Rejection {
             mark: Token::new(mark),
@@ -326,6 +374,6 @@ mod tests {
         let hint = list.reset_hint(now).expect("a hint");
         assert!(hint.contains("on 5 resources"), "{hint}");
         assert!(hint.contains("marks is 81734"), "{hint}");
-        assert_eq!(list.reset_hint(now + RESET_WINDOW), None, "long ago");
+        assert_eq!(list.reset_hint(now + RECENT), None, "long ago");
     }
 }

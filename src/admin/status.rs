@@ -2,7 +2,7 @@
 //! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
 //! the store delays none of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
@@ -72,7 +72,9 @@ pub async fn drained(State(state): State<AdminState>) -> Result<Json<Value>, Adm
 /// `GET /metrics`.
 pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
     state.fencing.refresh_gauges();
-    let text = state.metrics.encode(Instant::now());
+    let stale = state.rejections.stale_resources(wall_clock());
+    state.metrics.series.stale_resources.set(stale as u64);
+    let text = state.metrics.encode();
     ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
 }
 

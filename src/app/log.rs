@@ -310,7 +310,7 @@ mod tests {
             LogWriter::flush(&log);
             total += lost;
             tokio::time::sleep(COUNT_AGAIN * 2).await;
-            let text = metrics.encode(std::time::Instant::now());
+            let text = metrics.encode();
             let line = format!("\nfencepost_log_lines_dropped_total {total}\n");
             assert!(text.contains(&line), "{total}");
         }

@@ -8,13 +8,11 @@ use prometheus::core::{
     Atomic, AtomicU64, Collector, GenericGauge, GenericGaugeVec, MetricVec, MetricVecBuilder,
 };
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
 
-use super::labels::{
-    AdminRefusal, Certificate, CheckResult, ConnectFailure, HandshakeError, Label, Limit,
-};
+use super::labels::{AdminRefusal, CheckResult, ConnectFailure, HandshakeError, Label, Limit};
 
 /// Seconds, from an answer out of memory to a timeout.
 const SECONDS: &[f64] = &[
@@ -69,8 +67,8 @@ families! {
         counters("fencepost_stale_rejections_total", &["route", "decided_by"]);
     /// How far below the mark refused tokens were: mark minus token; 0 is a spent token.
     stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
-    /// Distinct resources that had a stale request refused in the last 5 minutes. 1,000 means 1,000
-    /// or more.
+    /// Distinct resources that had a stale request refused in the last 5 minutes, among the latest
+    /// 1,000 refusals; like ones count as one.
     stale_resources: GenericGauge<AtomicU64> = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
     /// but not the wait at the barrier. An answer from memory counts as 0.
@@ -167,8 +165,8 @@ families! {
         counters_by("fencepost_tls_handshake_errors_total", "reason");
     /// When a certificate expires, in seconds since 1970: that for clients (listener), for the
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
-    tls_certificate_expiry: ByLabel<Certificate, Gauge> =
-        gauges_by("fencepost_tls_certificate_expiry_timestamp_seconds", "certificate");
+    tls_certificate_expiry: GaugeVec =
+        gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
     /// 1, with the version, and the commit that it was built from, in the labels.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label
@@ -186,7 +184,7 @@ pub type FromFirst<M> = LazyLock<M, Box<dyn FnOnce() -> M + Send + Sync>>;
 /// The series of each value of a label, made at 0.
 #[derive(Debug)]
 pub struct ByLabel<L, M> {
-    /// In the order of [`Label::VALUES`].
+    /// In the order of [`Label::WORDS`].
     series: Vec<M>,
     label: PhantomData<L>,
 }
@@ -242,10 +240,6 @@ where
     P: Atomic + 'static,
 {
     registered(registry, GenericGaugeVec::new(opts, labels))
-}
-
-fn gauges_by<L: Label>(registry: &Registry, opts: Opts, label: &str) -> ByLabel<L, Gauge> {
-    ByLabel::of_family(&gauges(registry, opts, &[label]), &[])
 }
 
 fn histogram(registry: &Registry, opts: Opts, buckets: &[f64]) -> Histogram {

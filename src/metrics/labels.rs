@@ -273,18 +273,6 @@ label! {
 }
 
 label! {
-    /// A certificate that the program presents.
-    Certificate {
-        /// To clients of the data port: `tls.cert_file`.
-        Listener = "listener",
-        /// On the admin port: `admin.tls.cert_file`.
-        Admin = "admin",
-        /// To the upstream: `upstream.tls.cert_file`.
-        Upstream = "upstream",
-    }
-}
-
-label! {
     /// How a check of a token against the marks ended, in the words of [`Outcome`].
     CheckResult {
         /// The token raised the mark.

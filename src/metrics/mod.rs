@@ -10,30 +10,26 @@
 //! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
 //! that touches atomics only.
 
-mod distinct;
 mod families;
 mod labels;
 mod route;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Registry, TextEncoder};
 use tokio::time::MissedTickBehavior;
 
-use self::distinct::RecentDistinct;
 pub use self::families::{ByLabel, Families};
 pub use self::labels::{
-    AdminRefusal, Certificate, CheckResult, CodeClass, ConnectFailure, DecidedBy, HandshakeError,
-    Limit, Outcome,
+    AdminRefusal, CheckResult, CodeClass, ConnectFailure, DecidedBy, HandshakeError, Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Mode, Settings};
 use crate::locked::locked;
-use crate::routing::ResourceKey;
 use crate::store::StoreError;
 
 /// The `route` label of claims.
@@ -53,7 +49,6 @@ pub struct Metrics {
     /// By label. Held for a lookup or a reload's insertions; never across an await.
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
-    stale_resources: RecentDistinct,
     /// Copies of [`Self::requests_by_outcome`], the oldest first. Held for a push or a look.
     earlier: Mutex<VecDeque<Vec<u64>>>,
     /// The latest error of the store, while it does not answer. Short sections, never across an
@@ -76,21 +71,20 @@ impl Metrics {
         for kind in StoreError::KINDS {
             series.store_errors.with_label_values(&[kind]);
         }
-        let unmatched = Arc::new(RouteMetrics::new(&series, UNMATCHED));
-        // Such requests pass while any route only observes.
+        let [unmatched, claim] = [UNMATCHED, CLAIM].map(|label| RouteMetrics::new(&series, label));
+        // Requests without a route pass while any route only observes.
         unmatched.start(Mode::Observe);
-        let claim = Arc::new(RouteMetrics::new(&series, CLAIM));
         claim.start(Mode::Enforce);
+        let unmatched = Arc::new(unmatched);
         let by_label = HashMap::from([
             (UNMATCHED.to_owned(), Arc::clone(&unmatched)),
-            (CLAIM.to_owned(), claim),
+            (CLAIM.to_owned(), Arc::new(claim)),
         ]);
         let metrics = Self {
             registry,
             series,
             routes: RwLock::new(by_label),
             unmatched,
-            stale_resources: RecentDistinct::default(),
             earlier: Mutex::default(),
             store_trouble: Mutex::default(),
         };
@@ -184,18 +178,14 @@ impl Metrics {
         let identity = settings.upstream.tls.identity.as_ref();
         let seconds = |at: i64| Duration::from_secs(at.max(0).unsigned_abs()).as_secs_f64();
         for (certificate, expires) in [
-            (Certificate::Listener, listener),
-            (Certificate::Admin, admin),
-            (Certificate::Upstream, identity.map(|shown| shown.expires)),
+            ("listener", listener),
+            ("admin", admin),
+            ("upstream", identity.map(|shown| shown.expires)),
         ] {
-            let expiry = self.series.tls_certificate_expiry.of(certificate);
+            let expiry = &self.series.tls_certificate_expiry;
+            let expiry = expiry.with_label_values(&[certificate]);
             expiry.set(expires.map_or(f64::INFINITY, seconds));
         }
-    }
-
-    /// A stale request for this resource was refused.
-    pub fn stale_resource(&self, resource: &ResourceKey, now: Instant) {
-        self.stale_resources.record(resource.as_str(), now);
     }
 
     /// A call to the store has failed. A lock timeout says nothing about the store itself.
@@ -223,11 +213,9 @@ impl Metrics {
         (self.series.store_up.get() == 1, trouble.clone())
     }
 
-    /// Everything, in Prometheus's text format 0.0.4, as of a time.
+    /// Everything, in Prometheus's text format 0.0.4.
     #[must_use]
-    pub fn encode(&self, now: Instant) -> String {
-        let distinct = self.stale_resources.count(now);
-        self.series.stale_resources.set(distinct as u64);
+    pub fn encode(&self) -> String {
         let mut families = self.registry.gather();
         // Nobody looks at this one, and it says little.
         families.retain(|family| family.name() != "process_virtual_memory_bytes");

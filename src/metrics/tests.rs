@@ -23,11 +23,13 @@ fn metrics() -> Metrics {
     ] {
         info.with_label_values(&[value]).set(1);
     }
+    let expiry = &metrics.series.tls_certificate_expiry;
+    expiry.with_label_values(&["admin"]).set(f64::INFINITY);
     metrics
 }
 
 fn text(metrics: &Metrics) -> String {
-    metrics.encode(Instant::now())
+    metrics.encode()
 }
 
 /// The value of one series, by the text before the value.
@@ -299,27 +301,6 @@ fn a_reload_changes_modes_and_keeps_counts() {
     assert!(text.contains("fencepost_requests_total{outcome=\"stale-token\",route=\"new\"} 0"));
     let observed = "fencepost_requests_total{outcome=\"observed-stale-token\",route=\"health\"}";
     assert_eq!(value(&metrics, observed), 0.0);
-}
-
-#[test]
-fn refused_resources_are_counted_once_each() {
-    let metrics = metrics();
-    let now = Instant::now();
-    for _ in 0..5 {
-        metrics.stale_resource(&ResourceKey::new("order:1").unwrap(), now);
-        metrics.stale_resource(&ResourceKey::new("order:2").unwrap(), now);
-    }
-    assert!(
-        metrics
-            .encode(now)
-            .contains("\nfencepost_stale_resources 2\n")
-    );
-    let later = now + Duration::from_secs(400);
-    assert!(
-        metrics
-            .encode(later)
-            .contains("\nfencepost_stale_resources 0\n")
-    );
 }
 
 #[test]

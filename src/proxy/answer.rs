@@ -9,7 +9,6 @@ use opentelemetry::KeyValue;
 use super::context::Context;
 use super::log::AnswerRecord;
 use super::refusal::Refusal;
-use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::fencing::Refused;
 use crate::http1::Response;
@@ -23,14 +22,13 @@ pub(super) struct Forwarded {
     pub outcome: Option<Outcome>,
 }
 
-impl Proxy {
+impl Context {
     /// Counts, logs and remembers the outcome of a request, and answers.
     pub(super) fn answer(
-        &self,
-        context: &Arc<Context>,
+        self: &Arc<Self>,
         done: Result<Forwarded, Refusal>,
     ) -> Response<ClientBody> {
-        let metrics = context.metrics();
+        let metrics = self.metrics();
         let mut refused = None;
         let (mut response, outcome) = match done {
             Ok(Forwarded { response, outcome }) => {
@@ -46,18 +44,18 @@ impl Proxy {
                 let refusal = &*refused.insert(refusal);
                 let outcome = refusal.outcome();
                 metrics.request(outcome);
-                self.count_stale(context, refusal);
-                let response = context.refuse(refusal);
-                context.note(refusal, Some(response.status()));
+                self.count_stale(refusal);
+                let response = self.refuse(refusal);
+                self.note(refusal, Some(response.status()));
                 (response, Some(outcome))
             }
         };
         let status = response.status();
-        trace_answer(context, status, outcome, refused.as_ref());
+        trace_answer(self, status, outcome, refused.as_ref());
         response.body.record(AnswerRecord {
-            context: Arc::clone(context),
-            _timer: metrics.duration(context.progress.began),
-            logged: refused.is_none() && context.logs_answer(outcome),
+            context: Arc::clone(self),
+            _timer: metrics.duration(self.progress.began),
+            logged: refused.is_none() && self.logs_answer(outcome),
             outcome,
             status,
             bytes: 0,
@@ -66,23 +64,20 @@ impl Proxy {
         response
     }
 
-    /// Counts a stale token by what has found it, and its resource.
-    fn count_stale(&self, context: &Context, refusal: &Refusal) {
-        let subject = context.subject.get();
+    /// Counts a stale token by what has found it.
+    fn count_stale(&self, refusal: &Refusal) {
+        let subject = self.subject.get();
         let by = match refusal.refused() {
             Some(Refused::Stale { decided_by, .. }) => *decided_by,
             Some(Refused::Spent) => DecidedBy::Store,
             _ => return,
         };
-        if let Some((key, _)) = subject {
-            let metrics = context.metrics();
-            metrics.stale(by, refusal.gap(subject).unwrap_or_default());
-            self.metrics.stale_resource(key, std::time::Instant::now());
+        if subject.is_some() {
+            let gap = refusal.gap(subject).unwrap_or_default();
+            self.metrics().stale(by, gap);
         }
     }
-}
 
-impl Context {
     /// The answer of a refusal or an unknown outcome.
     pub(super) fn refuse(&self, refusal: &Refusal) -> Response<ClientBody> {
         let mut response = refusal.respond(self.style(), self.subject.get());

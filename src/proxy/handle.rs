@@ -63,7 +63,7 @@ impl Proxy {
             Err(refusal) => Err(refusal),
         };
         let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
-        let response = self.answer(&context, done);
+        let response = context.answer(done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
@@ -75,7 +75,7 @@ impl Proxy {
         count_limit(&self.metrics, error);
         let (snapshot, client) = (self.snapshot(), Arc::clone(client));
         let context = Context::of(None, snapshot, client, false, (None, false));
-        self.answer(&context, Err(error.into()))
+        context.answer(Err(error.into()))
     }
 }
 
