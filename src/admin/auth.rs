@@ -27,6 +27,12 @@ use crate::throttle::Throttle;
 /// machine. Further ones wait.
 pub(super) const READS: usize = 32;
 
+const HOW_TO_WRITE: &str = "Set admin.token_file to a file that holds a secret of your choice (for example the output of \
+     `openssl rand -hex 32`), and send it as `Authorization: Bearer …`";
+
+const HOW_TO_READ: &str = "They are open on the loopback of the machine or pod, and elsewhere they need a token. Set \
+     admin.read_token_file, or ask from inside (`fencepost marks`)";
+
 /// The client of an admin request. A request extension.
 #[derive(Clone, Debug)]
 pub(super) struct AdminPeer {
@@ -101,39 +107,37 @@ impl Access {
         mut request: Request,
         next: Next,
     ) -> Result<Response, AdminProblem> {
-        let _permit = if request.method() == Method::POST {
-            let proof = self.write(&peer, request.headers()).await?;
-            request.extensions_mut().insert(proof);
-            None
-        } else {
-            self.read(&peer, request.headers(), request.uri()).await?;
-            self.reads.acquire().await.ok()
-        };
+        let settings = Arc::clone(&self.loaded.borrow().settings);
+        let writes = ("admin.token_file", &settings.admin.token_file);
+        let headers = request.headers();
+        if request.method() == Method::POST {
+            let off = (WRITES_OFF, HOW_TO_WRITE);
+            self.admit(&peer, headers, &[writes], off).await?;
+            request.extensions_mut().insert(MayWrite(peer.text));
+            return Ok(next.run(request).await);
+        }
+        if !self.is_open(&peer, headers, request.uri())? {
+            // The token of writes also reads.
+            let reads = ("admin.read_token_file", &settings.admin.read_token_file);
+            let off = (READS_OFF, HOW_TO_READ);
+            self.admit(&peer, headers, &[reads, writes], off).await?;
+        }
+        let _permit = self.reads.acquire().await;
         Ok(next.run(request).await)
     }
 
-    async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
-        let file = self.loaded.borrow().settings.admin.token_file.clone();
-        let advice = "Set admin.token_file to a file that holds a secret of your choice (for \
-                      example the output of `openssl rand -hex 32`), and send it as \
-                      `Authorization: Bearer …`";
-        let off = (WRITES_OFF, advice);
-        self.admit(peer, headers, &[("admin.token_file", file)], off)
-            .await?;
-        Ok(MayWrite(Arc::clone(&peer.text)))
-    }
-
-    async fn read(
+    /// Whether a read needs no token.
+    fn is_open(
         &self,
         peer: &AdminPeer,
         headers: &HeaderMap,
         uri: &Uri,
-    ) -> Result<(), AdminProblem> {
+    ) -> Result<bool, AdminProblem> {
         // A browser page whose name its owner has turned toward this machine (DNS rebinding)
         // arrives over the loopback, with that name.
         let known_host = peer.by_socket || names_an_address(headers, uri);
         if peer.local && known_host {
-            return Ok(());
+            return Ok(true);
         }
         if peer.local && !headers.contains_key(header::AUTHORIZATION) {
             self.metrics.admin_refused(AdminRefusal::UnknownHost);
@@ -143,17 +147,7 @@ impl Access {
                  toward this machine. Ask by the address, or send a token.",
             ));
         }
-        // The token of writes also reads.
-        let files = {
-            let admin = &self.loaded.borrow().settings.admin;
-            [
-                ("admin.read_token_file", admin.read_token_file.clone()),
-                ("admin.token_file", admin.token_file.clone()),
-            ]
-        };
-        let advice = "They are open on the loopback of the machine or pod, and elsewhere they need \
-                      a token. Set admin.read_token_file, or ask from inside (`fencepost marks`)";
-        self.admit(peer, headers, &files, (READS_OFF, advice)).await
+        Ok(false)
     }
 
     /// An error unless the request has a token of one of the files. A wrong one is counted and
@@ -162,7 +156,7 @@ impl Access {
         &self,
         peer: &AdminPeer,
         headers: &HeaderMap,
-        files: &[(&str, Option<PathBuf>)],
+        files: &[(&str, &Option<PathBuf>)],
         (off, advice): (ProblemKind, &str),
     ) -> Result<(), AdminProblem> {
         let (mut expected, mut problems) = (Vec::new(), Vec::new());
@@ -179,25 +173,22 @@ impl Access {
         if expected.is_empty() {
             return Err(off.detail(format!("{}{advice}.", problems.concat())));
         }
-        let lines = headers.get_all(header::AUTHORIZATION).iter();
-        let right = bearer(lines.map(HeaderValue::as_bytes))
-            .map(|token| expected.iter().any(|tokens| tokens.take(token)));
-        if right == Some(true) {
-            return Ok(());
-        }
-        if right == Some(false) {
-            self.metrics.admin_refused(AdminRefusal::WrongToken);
-            if let Some(left_out) = self.throttle.say(Instant::now()) {
-                let client = &*peer.text;
-                tracing::warn!(client, left_out, "a wrong admin token was refused");
-            }
-        }
         let files: Vec<_> = files.iter().map(|(name, _)| *name).collect();
         let files = files.join(" or of ");
-        let problem = UNAUTHORIZED.detail(match right {
+        let lines = headers.get_all(header::AUTHORIZATION).iter();
+        let detail = match bearer(lines.map(HeaderValue::as_bytes)) {
+            Some(token) if expected.iter().any(|tokens| tokens.take(token)) => return Ok(()),
+            Some(_) => {
+                self.metrics.admin_refused(AdminRefusal::WrongToken);
+                if let Some(left_out) = self.throttle.say(Instant::now()) {
+                    let client = &*peer.text;
+                    tracing::warn!(client, left_out, "a wrong admin token was refused");
+                }
+                format!("The bearer token is not that of {files}. Send that one.")
+            }
             None => format!("Send one `Authorization: Bearer …` with the token of {files}."),
-            Some(_) => format!("The bearer token is not that of {files}. Send that one."),
-        });
+        };
+        let problem = UNAUTHORIZED.detail(detail);
         Err(problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\""))
     }
 }

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
@@ -20,7 +19,7 @@ use super::api::{
 };
 use super::auth::MayWrite;
 use super::problem::{
-    AdminProblem, BODY_TIME, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
+    AdminProblem, Answer, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
     STALE, TOO_LARGE,
 };
 use crate::fencing::operators::{EpochView, OperatorError};
@@ -31,18 +30,16 @@ use crate::store::{Override, PruneStep, Signature};
 const DEFAULT_LIMIT: u16 = 100;
 const MAX_LIMIT: u16 = 1000;
 /// Refusals and audit rows in the view of one mark.
-const LAST: u32 = 20;
+const LAST: u16 = 20;
 /// Bytes in a request's body.
 pub(super) const BODY_LIMIT: usize = 16 * 1024;
-/// For a request's body, from the end of its head on.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// No younger mark is pruned: the holder of an older token may be anywhere still.
 const LEAST: Duration = Duration::from_hours(1);
 /// Characters in a reason or an actor's name.
 const MAX_TEXT: usize = 1000;
 
 /// The query of a list of keys, and its limit.
-pub(super) fn list_query(uri: &Uri) -> Result<(ListQuery, usize), AdminProblem> {
+pub(super) fn list_query(uri: &Uri) -> Result<(ListQuery, u16), AdminProblem> {
     let list: ListQuery = query(uri)?;
     parts_of_keys(&list.prefix, list.after.as_deref())?;
     let limit = limit(list.limit)?;
@@ -50,29 +47,20 @@ pub(super) fn list_query(uri: &Uri) -> Result<(ListQuery, usize), AdminProblem> 
 }
 
 /// Cuts a list to its limit. Returns the `after` of the next page, if there is one.
-pub(super) fn cut<T>(
-    list: &mut Vec<T>,
-    limit: usize,
-    key: fn(&T) -> &ResourceKey,
-) -> Option<String> {
-    let more = list.len() > limit;
-    list.truncate(limit);
-    list.last()
-        .filter(|_| more)
-        .map(|last| key(last).to_string())
+pub(super) fn cut<T>(list: &mut Vec<T>, limit: u16, key: fn(&T) -> &ResourceKey) -> Option<String> {
+    let more = list.len() > limit.into();
+    list.truncate(limit.into());
+    let last = list.last().filter(|_| more);
+    last.map(|last| key(last).to_string())
 }
 
 /// `GET /v1/marks`.
-pub async fn list(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<MarkList>, AdminProblem> {
+pub async fn list(State(state): State<AdminState>, uri: Uri) -> Answer<MarkList> {
     let (query, limit) = list_query(&uri)?;
+    let (store, after) = (state.fencing.store(), query.after.as_deref());
     // One more than requested, to find out whether there is a next page.
-    let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let store = state.fencing.store();
-    let marks = store.list(&query.prefix, query.after.as_deref(), most);
-    let mut marks = marks.await?;
+    let most = u32::from(limit) + 1;
+    let mut marks = store.list(&query.prefix, after, most).await?;
     let next = cut(&mut marks, limit, |row| &row.resource);
     Ok(Json(MarkList { marks, next }))
 }
@@ -84,10 +72,10 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, AdminProblem> {
 }
 
 /// The limit of a list.
-pub(super) fn limit(asked: Option<u16>) -> Result<usize, AdminProblem> {
+pub(super) fn limit(asked: Option<u16>) -> Result<u16, AdminProblem> {
     let limit = asked.unwrap_or(DEFAULT_LIMIT);
     if (1..=MAX_LIMIT).contains(&limit) {
-        return Ok(limit.into());
+        return Ok(limit);
     }
     Err(MALFORMED.detail(format!("`limit` is {limit}. Send 1 to {MAX_LIMIT}.")))
 }
@@ -104,26 +92,21 @@ pub(super) fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), Adm
 }
 
 /// `GET /v1/marks/{resource}`.
-pub async fn view(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<MarkReport>, AdminProblem> {
+pub async fn view(State(state): State<AdminState>, uri: Uri) -> Answer<MarkReport> {
     let resource = key(behind_marks(&uri))?;
-    let mark = state
-        .fencing
-        .view(&resource)
-        .await?
-        .ok_or_else(|| NO_MARK.detail(MARK_IS_ABSENT))?;
-    let audit = state.fencing.store().audit(&resource, LAST).await?;
-    let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
+    let (fencing, rejections) = (&state.fencing, &state.rejections);
+    let mark = fencing.view(&resource).await?;
     Ok(Json(MarkReport {
-        mark,
-        instance: state.fencing.instance().name(),
-        rejections: state.rejections.latest(false, Some(&resource), limit),
-        latest_unknown: state.rejections.latest(true, Some(&resource), limit),
-        audit,
+        mark: mark.ok_or_else(|| NO_MARK.detail(MARK_IS_ABSENT))?,
+        instance: fencing.instance().name(),
+        rejections: rejections.latest(false, Some(&resource), LAST.into()),
+        latest_unknown: rejections.latest(true, Some(&resource), LAST.into()),
+        audit: fencing.store().audit(&resource, LAST.into()).await?,
     }))
 }
+
+/// What an operator may do to a mark.
+const VERBS: [&str; 3] = ["advance", "override", "resolve"];
 
 /// `POST /v1/marks/{resource}/{verb}`.
 pub async fn act(
@@ -131,21 +114,65 @@ pub async fn act(
     Extension(writer): Extension<MayWrite>,
     uri: Uri,
     body: Body,
-) -> Result<Json<Acted>, AdminProblem> {
+) -> Answer<Acted> {
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named:
     // `…%2Fadvance`.
     let (raw_key, verb) = behind_marks(&uri).rsplit_once('/').unwrap_or_default();
-    let verb = verb.to_owned();
-    let resource = key(raw_key);
+    if !VERBS.contains(&verb) {
+        return Err(NOT_FOUND
+            .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve."));
+    }
+    let (resource, verb) = (key(raw_key)?, verb.to_owned());
     completed(async move {
-        let acted = match verb.as_str() {
-            "advance" => advance(&state, resource?, parse(body).await?, &writer).await,
-            "override" => override_mark(&state, resource?, parse(body).await?, &writer).await,
-            "resolve" => resolve(&state, resource?, parse(body).await?, &writer).await,
-            _ => Err(NOT_FOUND
-                .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.")),
+        let fencing = &state.fencing;
+        let outcome = match verb.as_str() {
+            "advance" => {
+                let NewMark { token, why } = parse(body).await?;
+                let by = signed(why, &writer, false)?;
+                let outcome = match fencing.advance(&resource, token, &by).await? {
+                    Decision::Advanced => ActOutcome::Advanced { mark: token },
+                    Decision::Current => ActOutcome::Current { mark: token },
+                    Decision::Stale { mark } => {
+                        let gap = json!(token.gap_to(mark).to_string());
+                        let members = [("mark", json!(mark)), ("gap", gap)];
+                        let detail = format!("The mark is {mark}, above {token}. Only an override lowers it.");
+                        return Err(STALE.with(detail, members));
+                    }
+                };
+                let Signature { reason, actor } = by;
+                tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
+                outcome
+            }
+            "override" => {
+                let NewMark { token: mark, why } = parse(body).await?;
+                let by = signed(why, &writer, true)?;
+                let (before, era) = match fencing.override_mark(&resource, mark, &by).await? {
+                    Override::Done { before, era } => (before, era),
+                    Override::Absent => return Err(NO_MARK.detail(MARK_IS_ABSENT)),
+                    Override::EpochsOpen(epochs) => {
+                        let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
+                        let members = [("epochs", json!(epochs))];
+                        return Err(EPOCHS_OPEN.with(EPOCHS_ARE_OPEN, members));
+                    }
+                };
+                state.metrics.series.overrides.inc();
+                let Signature { reason, actor } = by;
+                tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
+                ActOutcome::Overridden { before, mark, era }
+            }
+            _ => {
+                let Resolution { id, why } = parse(body).await?;
+                check_text("id", &id, true)?;
+                let by = signed(why, &writer, true)?;
+                if !fencing.resolve(&resource, &id, &by).await? {
+                    return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
+                }
+                let Signature { reason, actor } = by;
+                tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
+                ActOutcome::Resolved { id }
+            }
         };
-        acted.map(Json)
+        Ok(Json(Acted { resource, outcome }))
     })
     .await
 }
@@ -160,74 +187,6 @@ pub(super) async fn completed<T: Send + 'static>(
         Err(INTERNAL
             .detail("What was asked may have taken effect: read the mark before trying again."))
     })
-}
-
-async fn advance(
-    state: &AdminState,
-    resource: ResourceKey,
-    body: NewMark,
-    writer: &MayWrite,
-) -> Result<Acted, AdminProblem> {
-    let token = body.token;
-    let by = signed(body.why, writer)?;
-    let advanced = state.fencing.advance(&resource, token, &by);
-    let outcome = match advanced.await? {
-        Decision::Advanced => ActOutcome::Advanced { mark: token },
-        Decision::Current => ActOutcome::Current { mark: token },
-        Decision::Stale { mark } => {
-            let why = "Only an override lowers it.";
-            let detail = format!("The mark is {mark}, above {token}. {why}");
-            let gap = json!(token.gap_to(mark).to_string());
-            return Err(STALE.with(detail, [("mark", json!(mark)), ("gap", gap)]));
-        }
-    };
-    let Signature { reason, actor } = by;
-    tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
-    Ok(Acted { resource, outcome })
-}
-
-async fn override_mark(
-    state: &AdminState,
-    resource: ResourceKey,
-    body: NewMark,
-    writer: &MayWrite,
-) -> Result<Acted, AdminProblem> {
-    let mark = body.token;
-    let by = reasoned(body.why, writer)?;
-    let overridden = state.fencing.override_mark(&resource, mark, &by);
-    match overridden.await? {
-        Override::Done { before, era } => {
-            state.metrics.series.overrides.inc();
-            let Signature { reason, actor } = by;
-            tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
-            let outcome = ActOutcome::Overridden { before, mark, era };
-            Ok(Acted { resource, outcome })
-        }
-        Override::EpochsOpen(epochs) => {
-            let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-            Err(EPOCHS_OPEN.with(EPOCHS_ARE_OPEN, [("epochs", json!(epochs))]))
-        }
-        Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
-    }
-}
-
-async fn resolve(
-    state: &AdminState,
-    resource: ResourceKey,
-    body: Resolution,
-    writer: &MayWrite,
-) -> Result<Acted, AdminProblem> {
-    let id = body.id;
-    require_text("id", &id)?;
-    let by = reasoned(body.why, writer)?;
-    let resolved = state.fencing.resolve(&resource, &id, &by);
-    if !resolved.await? {
-        return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
-    }
-    let Signature { reason, actor } = by;
-    tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
-    let outcome = ActOutcome::Resolved { id };
-    Ok(Acted { resource, outcome })
 }
 
 const EPOCHS_ARE_OPEN: &str = "Epochs of this resource are in use, so an override could let an older request in between. \
@@ -264,15 +223,8 @@ fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
 }
 
 pub(super) async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
-    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
-    let bytes = bytes.map_err(|_| {
-        let detail =
-            "The body did not arrive whole within 10 seconds. Nothing was done. Send it again.";
-        BODY_TIME
-            .detail(detail)
-            .with_header(header::CONNECTION, "close")
-    })?;
     let detail = "The body did not arrive whole, or is longer than 16 KiB. Send at most that.";
+    let bytes = to_bytes(body, BODY_LIMIT).await;
     let bytes = bytes.map_err(|_| TOO_LARGE.detail(detail))?;
     serde_json::from_slice(&bytes).map_err(|error| {
         MALFORMED.detail(format!(
@@ -281,37 +233,25 @@ pub(super) async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminPro
     })
 }
 
-fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
-    if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-        return Err(MALFORMED.detail(format!(
-            "Send `{name}` with at most {MAX_TEXT} characters, and without control characters."
-        )));
-    }
-    Ok(())
+/// Checks a text for the audit table. `needed`: it may not be empty.
+pub(super) fn check_text(name: &str, text: &str, needed: bool) -> Result<(), AdminProblem> {
+    let detail = if needed && text.trim().is_empty() {
+        format!("`{name}` is empty. Send the text for the audit table.")
+    } else if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
+        format!("Send `{name}` with at most {MAX_TEXT} characters, and without control characters.")
+    } else {
+        return Ok(());
+    };
+    Err(MALFORMED.detail(detail))
 }
 
-pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
-    if text.trim().is_empty() {
-        return Err(MALFORMED.detail(format!(
-            "`{name}` is empty. Send the text for the audit table."
-        )));
-    }
-    check_text(name, text)
-}
-
-/// The signature of an act that needs a reason.
-pub(super) fn reasoned(why: Why, writer: &MayWrite) -> Result<Signature, AdminProblem> {
-    require_text("reason", &why.reason)?;
-    signed(why, writer)
-}
-
-fn signed(why: Why, writer: &MayWrite) -> Result<Signature, AdminProblem> {
-    check_text("reason", &why.reason)?;
-    check_text("actor", &why.actor)?;
-    let actor = writer.actor(&why.actor);
+/// The signature of an act. `needed`: it needs a reason.
+pub(super) fn signed(why: Why, writer: &MayWrite, needed: bool) -> Result<Signature, AdminProblem> {
+    check_text("reason", &why.reason, needed)?;
+    check_text("actor", &why.actor, false)?;
     Ok(Signature {
+        actor: writer.actor(&why.actor),
         reason: why.reason,
-        actor,
     })
 }
 
@@ -330,13 +270,12 @@ fn step(body: PruneBody, writer: &MayWrite) -> Result<PruneStep, AdminProblem> {
         )));
     }
     parts_of_keys(&body.prefix, body.after.as_deref())?;
-    let by = reasoned(body.why, writer)?;
     Ok(PruneStep {
         prefix: body.prefix,
         after: body.after,
         unchanged,
         dry_run: body.dry_run,
-        by,
+        by: signed(body.why, writer, true)?,
     })
 }
 
@@ -347,43 +286,42 @@ pub async fn prune(
     body: Body,
 ) -> Result<Response, AdminProblem> {
     let step = step(parse(body).await?, &writer)?;
-    let (step, pruning) = completed(async move {
+    completed(async move {
         let pruning = state.fencing.prune(&step).await;
         let pruning = pruning.map_err(|error| match error {
             // A dry run writes nothing.
             OperatorError::Store(error) if step.dry_run => AdminProblem::from(error),
             error => error.into(),
         });
-        Ok((step, pruning?))
-    })
-    .await?;
-    let done = match pruning {
-        Pruning::Announced(wait) => {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let answer = Json(PruneAnswer::Announced {
-                announced: true,
-                again_in_seconds: seconds,
-            });
-            let again = [(header::RETRY_AFTER, seconds.to_string())];
-            return Ok((StatusCode::ACCEPTED, again, answer).into_response());
+        let done = match pruning? {
+            Pruning::Announced(wait) => {
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                let answer = Json(PruneAnswer::Announced {
+                    announced: true,
+                    again_in_seconds: seconds,
+                });
+                let again = [(header::RETRY_AFTER, seconds.to_string())];
+                return Ok((StatusCode::ACCEPTED, again, answer).into_response());
+            }
+            Pruning::Done(done) => done,
+        };
+        if done.era.is_some() {
+            tracing::warn!(
+                deleted = done.deleted,
+                prefix = step.prefix,
+                unchanged_for = %humantime::format_duration(step.unchanged),
+                actor = step.by.actor,
+                reason = step.by.reason,
+                "an operator pruned marks"
+            );
         }
-        Pruning::Done(done) => done,
-    };
-    if done.era.is_some() {
-        tracing::warn!(
-            deleted = done.deleted,
-            prefix = step.prefix,
-            unchanged_for = %humantime::format_duration(step.unchanged),
-            actor = step.by.actor,
-            reason = step.by.reason,
-            "an operator pruned marks"
-        );
-    }
-    let answer = PruneAnswer::Step {
-        deleted: done.deleted,
-        open: done.open,
-        dry_run: step.dry_run,
-        next: done.next,
-    };
-    Ok(Json(answer).into_response())
+        let answer = PruneAnswer::Step {
+            deleted: done.deleted,
+            open: done.open,
+            dry_run: step.dry_run,
+            next: done.next,
+        };
+        Ok(Json(answer).into_response())
+    })
+    .await
 }

@@ -8,27 +8,24 @@ use axum::http::Uri;
 use super::AdminState;
 use super::api::{Json, OperationList, OperationQuery, OperationVerdict, ResolvedOperation};
 use super::auth::MayWrite;
-use super::marks::{completed, limit, parse, parts_of_keys, query, reasoned, require_text};
-use super::problem::{AdminProblem, MALFORMED, NO_SUCH_UNKNOWN};
+use super::marks::{check_text, completed, limit, parse, parts_of_keys, query, signed};
+use super::problem::{Answer, MALFORMED, NO_SUCH_UNKNOWN};
 use crate::config::OutcomeSettings;
 
 /// The status of an operation that was done, if the operator names none.
 const OK: u16 = 200;
 
 /// `GET /v1/operations`.
-pub async fn list(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<OperationList>, AdminProblem> {
+pub async fn list(State(state): State<AdminState>, uri: Uri) -> Answer<OperationList> {
     let query: OperationQuery = query(&uri)?;
     parts_of_keys(&query.prefix, None)?;
     let limit = limit(query.limit)?;
     // One more than requested, to find out whether there are more.
-    let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+    let most = u32::from(limit) + 1;
     let store = state.fencing.store();
     let mut operations = store.unknown_operations(&query.prefix, None, most).await?;
-    let more = operations.len() > limit;
-    operations.truncate(limit);
+    let more = operations.len() > limit.into();
+    operations.truncate(limit.into());
     Ok(Json(OperationList { operations, more }))
 }
 
@@ -37,10 +34,10 @@ pub async fn resolve(
     State(state): State<AdminState>,
     Extension(writer): Extension<MayWrite>,
     body: Body,
-) -> Result<Json<ResolvedOperation>, AdminProblem> {
+) -> Answer<ResolvedOperation> {
     let body: OperationVerdict = parse(body).await?;
-    require_text("operation", &body.operation)?;
-    let by = reasoned(body.why, &writer)?;
+    check_text("operation", &body.operation, true)?;
+    let by = signed(body.why, &writer, true)?;
     let status = match (body.done, body.status.unwrap_or(OK)) {
         (false, _) if body.status.is_none() => None,
         (true, status @ 200..600) => Some(status),

@@ -28,7 +28,6 @@ kinds! {
     NO_MARK NOT_FOUND "no-mark" "The resource has no mark"
     NO_SUCH_UNKNOWN NOT_FOUND "no-such-unknown" "No such unknown outcome"
     METHOD METHOD_NOT_ALLOWED "method-not-allowed" "The method is not allowed here"
-    BODY_TIME REQUEST_TIMEOUT "request-timeout" "The body took too long"
     EPOCHS_OPEN CONFLICT "epochs-open" "Requests may be in flight"
     REFUSED CONFLICT "refused" "The proxy will not do that"
     STALE PRECONDITION_FAILED "stale-token" "The token is stale"
@@ -78,6 +77,9 @@ impl AdminProblem {
         self
     }
 }
+
+/// The answer of a handler.
+pub(super) type Answer<T> = Result<Json<T>, AdminProblem>;
 
 impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {

@@ -17,7 +17,7 @@ use super::api::{
     WaitingList,
 };
 use super::marks::{cut, limit, list_query, query};
-use super::problem::{AdminProblem, NOT_DRAINING};
+use super::problem::{AdminProblem, Answer, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::StoreTarget;
 use crate::fencing::epochs::ResourceActivity;
@@ -56,7 +56,7 @@ const BEGINNING: Duration = Duration::from_secs(10);
 /// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
 /// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
 /// proxy's last request.
-pub async fn drained(State(state): State<AdminState>) -> Result<Json<Value>, AdminProblem> {
+pub async fn drained(State(state): State<AdminState>) -> Answer<Value> {
     let readiness = &state.readiness;
     let begun = timeout(BEGINNING, readiness.draining.cancelled()).await;
     begun.map_err(|_| {
@@ -149,7 +149,7 @@ fn page(
     state: &AdminState,
     wanted: fn(&ResourceActivity) -> bool,
     uri: &Uri,
-) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
+) -> Result<(Vec<BusyResource>, Option<String>, u16), AdminProblem> {
     let (query, limit) = list_query(uri)?;
     let mut busy = state.fencing.busy(wanted);
     busy.retain(|one| {
@@ -161,21 +161,15 @@ fn page(
 }
 
 /// `GET /v1/waiting`.
-pub async fn waiting(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<WaitingList>, AdminProblem> {
+pub async fn waiting(State(state): State<AdminState>, uri: Uri) -> Answer<WaitingList> {
     let (waiting, next, _) = page(&state, |activity| activity.waiting > 0, &uri)?;
     Ok(Json(WaitingList { waiting, next }))
 }
 
 /// `GET /v1/unknown`.
-pub async fn unknown(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<UnknownOutcomes>, AdminProblem> {
+pub async fn unknown(State(state): State<AdminState>, uri: Uri) -> Answer<UnknownOutcomes> {
     let (open, next, limit) = page(&state, |activity| !activity.unknown.is_empty(), &uri)?;
-    let unknown = state.rejections.latest(true, None, limit);
+    let unknown = state.rejections.latest(true, None, limit.into());
     Ok(Json(UnknownOutcomes {
         open,
         next,
@@ -193,22 +187,17 @@ struct LimitQuery {
 const OLDEST: u16 = 50;
 
 /// `GET /v1/requests`.
-pub async fn requests(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<RequestList>, AdminProblem> {
+pub async fn requests(State(state): State<AdminState>, uri: Uri) -> Answer<RequestList> {
     let query: LimitQuery = query(&uri)?;
     let limit = limit(query.limit.or(Some(OLDEST)))?;
-    let (requests, total) = state.active.oldest(limit, &state.fencing);
+    let (requests, total) = state.active.oldest(limit.into(), &state.fencing);
     Ok(Json(RequestList { requests, total }))
 }
 
 /// `GET /v1/rejections`.
-pub async fn rejected(
-    State(state): State<AdminState>,
-    uri: Uri,
-) -> Result<Json<RejectionList>, AdminProblem> {
+pub async fn rejected(State(state): State<AdminState>, uri: Uri) -> Answer<RejectionList> {
     let query: LimitQuery = query(&uri)?;
-    let rejections = state.rejections.latest(false, None, limit(query.limit)?);
+    let limit = limit(query.limit)?;
+    let rejections = state.rejections.latest(false, None, limit.into());
     Ok(Json(RejectionList { rejections }))
 }
