@@ -2,6 +2,7 @@
 //! and over a Unix socket; elsewhere they need a token. Writes always need the token of
 //! `admin.token_file`: a sidecar shares its loopback with the legacy container.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use tokio::net::unix::UCred;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use tokio_util::either::Either;
 
 use super::LoadedConfig;
 use super::problem::{
@@ -21,6 +22,7 @@ use super::problem::{
 use crate::config::{BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
+use crate::socket::Socket;
 use crate::throttle::Throttle;
 
 /// Reads that are handled at once, since each waits for the store, and needs no token from this
@@ -45,23 +47,24 @@ pub(super) struct AdminPeer {
 }
 
 impl AdminPeer {
-    pub(super) fn by_tcp(from: SocketAddr, to: SocketAddr) -> Self {
+    pub(super) fn of(socket: &Socket) -> io::Result<Self> {
         let loopback = |end: SocketAddr| end.ip().to_canonical().is_loopback();
-        Self {
-            text: from.to_string().into(),
-            local: loopback(from) && loopback(to),
-            by_socket: false,
-        }
-    }
-
-    /// The kernel vouches for the user id of the other end; `None`: it does not say which.
-    pub(super) fn by_socket(user: Option<UCred>) -> Self {
-        let named = |user: UCred| format!("unix, uid {}", user.uid()).into();
-        Self {
-            text: user.map_or_else(|| "unix".into(), named),
-            local: true,
-            by_socket: true,
-        }
+        let (text, local) = match socket {
+            Either::Left(tcp) => {
+                let (from, to) = (tcp.peer_addr()?, tcp.local_addr()?);
+                (from.to_string(), loopback(from) && loopback(to))
+            }
+            // The kernel vouches for the user id of the other end.
+            Either::Right(unix) => match unix.peer_cred() {
+                Ok(user) => (format!("unix, uid {}", user.uid()), true),
+                Err(_) => ("unix".to_owned(), true),
+            },
+        };
+        Ok(Self {
+            text: text.into(),
+            local,
+            by_socket: matches!(socket, Either::Right(_)),
+        })
     }
 }
 

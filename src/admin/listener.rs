@@ -26,7 +26,7 @@ use super::auth::AdminPeer;
 use super::{AdminState, router};
 use crate::config::TlsSettings;
 use crate::metrics::{AdminRefusal, Metrics};
-use crate::socket::{Listener, Socket};
+use crate::socket::Listener;
 use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
@@ -76,10 +76,11 @@ pub async fn serve(
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accept(&listener) => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => {
+            Ok((socket, _)) => {
+                let peer = AdminPeer::of(&socket);
                 let counter = Arc::clone(&metrics);
                 let socket = TimedSocket::new(socket, WRITE_TIMEOUT, move || {
                     counter.admin_refused(AdminRefusal::WriteTimeout);
@@ -108,25 +109,15 @@ pub async fn serve(
     }
 }
 
-async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
-    let (socket, address) = listener.accept().await?;
-    let peer = match (&socket, address) {
-        (Either::Left(tcp), Some(address)) => AdminPeer::by_tcp(address, tcp.local_addr()?),
-        (Either::Right(unix), _) => AdminPeer::by_socket(unix.peer_cred().ok()),
-        // Never: a TCP client has an address.
-        (Either::Left(_), None) => return Err(io::ErrorKind::NotConnected.into()),
-    };
-    Ok((socket, peer))
-}
-
 /// Serves the requests of a connection, after a TLS handshake if the port has TLS.
 async fn requests(
     socket: TimedSocket,
-    peer: AdminPeer,
+    peer: io::Result<AdminPeer>,
     tls: Option<TlsSettings>,
     router: Router,
     watcher: Watcher,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let peer = peer?;
     let stream = match tls {
         None => Either::Left(socket),
         Some(tls) => {

@@ -8,7 +8,7 @@ use futures_util::poll;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
-use super::fixture::{Admin, AdminAnswer, READER, SECRET};
+use super::fixture::{Admin, AdminAnswer, READER, SECRET, local};
 use crate::admin::auth::{AdminPeer, READS};
 use crate::admin::router;
 use crate::fencing::tests::CallPlan;
@@ -161,7 +161,7 @@ async fn wrong_tokens_are_counted_and_take_no_permit() {
     let port = router(admin.state.clone());
     let ask = async |token: &str| {
         let request = Request::post("/v1/marks/a/advance")
-            .extension(AdminPeer::by_socket(None))
+            .extension(local(true))
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Body::from(r#"{"token":"44"}"#))
             .expect("a request");
@@ -181,7 +181,7 @@ async fn wrong_tokens_are_counted_and_take_no_permit() {
 async fn reads_beyond_the_limit_wait_and_hold_up_no_write() {
     let admin = Admin::new().await;
     let port = router(admin.state.clone());
-    let local = AdminPeer::by_socket(None);
+    let local = local(true);
     let read = || {
         let mut request = Request::get("/v1/marks")
             .body(Body::empty())

@@ -26,6 +26,15 @@ pub(super) const SECRET: &str = "correct horse battery";
 /// The token of reads.
 pub(super) const READER: &str = "staple, only to read";
 
+/// A client on this machine.
+pub(super) fn local(by_socket: bool) -> AdminPeer {
+    AdminPeer {
+        text: "unknown".into(),
+        local: true,
+        by_socket,
+    }
+}
+
 pub(crate) struct Admin {
     pub(crate) store: Arc<Double>,
     pub(crate) rig: Rig,
@@ -180,11 +189,7 @@ impl Admin {
 
     /// Sends a request over the loopback, if it does not say that it comes from elsewhere.
     pub(super) async fn send(&self, mut request: Request<Body>) -> AdminAnswer {
-        request.extensions_mut().get_or_insert_with(|| AdminPeer {
-            text: "unknown".into(),
-            local: true,
-            by_socket: false,
-        });
+        request.extensions_mut().get_or_insert_with(|| local(false));
         request
             .headers_mut()
             .entry(header::HOST)
