@@ -8,7 +8,7 @@ mod tls;
 use crate::support::Proxy;
 
 /// How often the admin port has refused something for this reason.
-async fn refused(proxy: &Proxy, reason: &str) -> f64 {
-    let metrics = proxy.metrics().await;
-    metrics.sum("fencepost_admin_refused_total", &[("reason", reason)])
+async fn refused(proxy: &Proxy, reason: &str) -> u64 {
+    let name = "fencepost_admin_refused_total";
+    proxy.count(name, &[("reason", reason)]).await
 }

@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use rustix::process::Signal;
 
 use super::commands::marks;
 use crate::support::process::Process;
-use crate::support::proxy::fencepost;
 use crate::support::{
     Config, Proxy, Store, Upstream, eventually, fenced, or_return, over_both_stores, put,
 };
@@ -75,11 +73,7 @@ over_both_stores! {
 
 /// Starts `fencepost marks …` against a proxy.
 fn start(proxy: &Proxy, arguments: &[&str]) -> Process {
-    let mut command = fencepost();
-    command.arg("marks").args(arguments);
-    command.args(["--admin", &format!("http://{}", proxy.admin())]);
-    command.arg("--token-file").arg(proxy.token_file());
-    Process::start(command.stdin(Stdio::null()))
+    Process::start(&mut proxy.admin_command(&[&["marks"], arguments].concat()))
 }
 
 /// Waits for a line of its output.

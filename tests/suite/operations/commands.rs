@@ -1,26 +1,13 @@
 //! The command line: what each command prints, and its exit code.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::proxy::fencepost;
+use crate::support::run::{run, run_with};
 use crate::support::{
     Config, Proxy, Step, Store, Upstream, fenced, get, over_both_stores, post, put,
 };
-
-/// Runs a command to its end, off the test's own thread.
-async fn run(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output())
-        .await
-        .expect("no panic")
-        .expect("the binary can be run")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 #[tokio::test]
 async fn version_and_usage_have_their_exit_codes() {
@@ -31,17 +18,11 @@ async fn version_and_usage_have_their_exit_codes() {
         (&["frob"], 2),
         (&["serve", "--frob"], 2),
     ] {
-        let mut command = fencepost();
-        command.args(arguments);
-        assert_eq!(
-            run(command).await.status.code(),
-            Some(code),
-            "{arguments:?}"
-        );
+        let ended = run_with(arguments).await;
+        assert_eq!(ended.code, Some(code), "{arguments:?}");
     }
-    let mut command = fencepost();
-    command.arg("--version");
-    assert!(text(&run(command).await.stdout).contains(env!("CARGO_PKG_VERSION")));
+    let version = run_with(&["--version"]).await.out;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")));
 }
 
 async fn check(text_of_file: &str) -> (Option<i32>, String) {
@@ -50,11 +31,8 @@ async fn check(text_of_file: &str) -> (Option<i32>, String) {
     std::fs::write(&file, text_of_file).expect("the directory is writable");
     let mut command = fencepost();
     command.arg("check").arg(&file);
-    let output = run(command).await;
-    (
-        output.status.code(),
-        text(&output.stdout) + &text(&output.stderr),
-    )
+    let ended = run(command).await;
+    (ended.code, ended.text())
 }
 
 const GOOD: &str = "\
@@ -177,26 +155,22 @@ async fn check_takes_every_name_of_a_file() {
     std::fs::write(&file, GOOD).expect("the directory is writable");
     let mut command = fencepost();
     command.arg("check").arg(&file);
-    let output = run(command).await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let ended = run(command).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
 }
 
 #[tokio::test]
 async fn check_of_no_file_is_an_error() {
-    let mut command = fencepost();
-    command.args(["check", "/nowhere/fencepost.yaml"]);
-    let output = run(command).await;
-    assert_eq!(output.status.code(), Some(1));
-    assert!((text(&output.stdout) + &text(&output.stderr)).contains("/nowhere/fencepost.yaml"));
+    let ended = run_with(&["check", "/nowhere/fencepost.yaml"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.text().contains("/nowhere/fencepost.yaml"));
 }
 
 #[tokio::test]
 async fn schema_is_a_json_schema_of_every_field() {
-    let mut command = fencepost();
-    command.arg("schema");
-    let output = run(command).await;
-    assert!(output.status.success());
-    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let ended = run_with(&["schema"]).await;
+    assert_eq!(ended.code, Some(0));
+    let schema: Value = serde_json::from_str(&ended.out).expect("JSON");
     for field in [
         "listen",
         "upstream",
@@ -293,36 +267,19 @@ async fn a_default_of_the_environment_stands_below_the_file() {
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start_by(&config, command, &[]).await;
     assert_ne!((proxy.admin().port(), proxy.data().port()), (1, 1));
-    let help = run({
-        let mut help = fencepost();
-        help.args(["serve", "--help"]);
-        help
-    });
-    let help = text(&help.await.stdout);
+    let help = run_with(&["serve", "--help"]).await.out;
     assert!(help.contains("FENCEPOST_DEFAULT_ADMIN_LISTEN"), "{help}");
 }
 
 /// Runs `fencepost marks …` against a proxy.
 pub async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
-    let mut command = fencepost();
-    command
-        .arg("marks")
-        .args(arguments)
-        .arg("--admin")
-        .arg(format!("http://{}", proxy.admin()));
-    command.arg("--token-file").arg(proxy.token_file());
-    let output = run(command).await;
-    (
-        output.status.success(),
-        text(&output.stdout) + &text(&output.stderr),
-    )
+    proxy.run_admin(&[&["marks"], arguments].concat()).await
 }
 
 over_both_stores! {
     async fn marks_are_read_and_corrected_from_a_shell(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
-        let mut proxy = Proxy::start(&config).await;
+        let more = "barrier: { wait: 200ms, settle: 300s }";
+        let (_upstream, config, mut proxy) = Proxy::with_config(&store, more).await;
         for id in [7, 8] {
             proxy.forward(put(&format!("/orders/{id}")).token(40 + id)).await;
         }
@@ -347,7 +304,7 @@ over_both_stores! {
         assert!(good, "{said}");
         proxy.stale(put("/orders/8").token(4)).await;
         proxy.forward(put("/orders/8").token(6)).await;
-        assert!((proxy.sum("fencepost_overrides_total", &[]).await - 1.0).abs() < f64::EPSILON);
+        assert_eq!(proxy.count("fencepost_overrides_total", &[]).await, 1);
         let audit = proxy.mark("order:8").await.expect("it has a mark")["audit"].to_string();
         assert!(audit.contains("the lock service was restored"), "{audit}");
     }
@@ -380,15 +337,9 @@ over_both_stores! {
 
 #[tokio::test]
 async fn marks_says_what_is_wrong() {
-    let mut command = fencepost();
-    command.args(["marks", "list", "--admin", "http://127.0.0.1:9"]);
-    let output = run(command).await;
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("127.0.0.1:9"),
-        "{}",
-        text(&output.stderr)
-    );
+    let ended = run_with(&["marks", "list", "--admin", "http://127.0.0.1:9"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("127.0.0.1:9"), "{}", ended.err);
 }
 
 #[tokio::test]
@@ -415,9 +366,9 @@ async fn the_demo_ends_as_it_should() {
     let dir = TempDir::new().expect("a temporary directory");
     let mut command = fencepost();
     command.arg("demo").current_dir(dir.path());
-    let output = run(command).await;
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let ended = run(command).await;
+    let said = ended.text();
+    assert_eq!(ended.code, Some(0), "{said}");
     assert!(said.contains("412 stale-token"), "{said}");
     assert!(
         said.ends_with("\nEvery story ended as it should.\n"),
@@ -443,9 +394,9 @@ async fn a_migration_without_routes_leaves_those_on_record() {
         let mut command = fencepost();
         command.arg("migrate").args(arguments);
         command.env("FENCEPOST_STORE", store.url());
-        let output = run(command).await;
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        let ended = run(command).await;
+        let said = ended.text();
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {said}");
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
     Proxy::start(&config).await.stop().await;

@@ -10,12 +10,13 @@ mod series;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
 use self::prometheus::Prometheus;
 use self::scene::Scene;
+use crate::support::run::{run, run_fed};
 use crate::support::skip::lacks;
 use crate::support::store::tool;
 use crate::support::{eventually, fenced, or_return, put};
@@ -156,18 +157,14 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
         return;
     };
     scene.play().await;
-    prometheus
-        .has_seen(r#"fencepost_config_reload_ok{job="orders"} == 0"#)
-        .await;
-    prometheus
-        .has_seen(r#"fencepost_stale_resources{job="reset"} > 25"#)
-        .await;
-    prometheus
-        .has_seen(r#"fencepost_lease_remaining_seconds{job="cut-off"} == 0"#)
-        .await;
-    prometheus
-        .has_seen(r#"fencepost_marks{job="emptied"} == 4"#)
-        .await;
+    for seen in [
+        r#"fencepost_config_reload_ok{job="orders"} == 0"#,
+        r#"fencepost_stale_resources{job="reset"} > 25"#,
+        r#"fencepost_lease_remaining_seconds{job="cut-off"} == 0"#,
+        r#"fencepost_marks{job="emptied"} == 4"#,
+    ] {
+        prometheus.has_seen(seen).await;
+    }
     scene.empty().await;
 
     // A scrape that comes too late takes a target's series away until the next one.
@@ -252,24 +249,18 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
     prometheus.evaluates_all(rules().len()).await;
 }
 
-#[test]
-fn the_rules_do_what_their_cases_say() {
+#[tokio::test]
+async fn the_rules_do_what_their_cases_say() {
     let promtool = or_return!(tool("promtool"));
     for arguments in [
         &["check", "rules", "alerts.yaml"][..],
         &["test", "rules", "alerts.test.yaml", "alerts.days.test.yaml"],
     ] {
-        let output = Command::new(&promtool)
-            .args(arguments)
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus"))
-            .output()
-            .expect("promtool can be run");
-        let said = [output.stdout, output.stderr].concat();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&said)
-        );
+        let mut command = Command::new(&promtool);
+        command.args(arguments);
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus"));
+        let ended = run(command).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.text());
     }
 }
 
@@ -279,21 +270,8 @@ async fn promtool_has_nothing_to_say_about_the_metrics() {
     let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let scrape = proxy.ask("/metrics").await.text();
-    let mut child = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool can be run");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    std::io::Write::write_all(&mut stdin, scrape.as_bytes()).expect("promtool reads");
-    drop(stdin);
-    let output = child.wait_with_output().expect("promtool ends");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success() && said.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&said)
-    );
+    let mut command = Command::new(promtool);
+    command.args(["check", "metrics"]);
+    let ended = run_fed(command, &scrape).await;
+    assert_eq!((ended.code, &*ended.text()), (Some(0), ""));
 }

@@ -147,8 +147,7 @@ over_both_stores! {
         let (upstream, mut proxy) = Proxy::before(&store, "shutdown: { deadline: 500ms }").await;
         proxy.forward(put("/orders/6").token(6)).await;
         let (mut at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
-        proxy.process().signal(Signal::TERM);
-        assert!(proxy.process().exit().await.success());
+        proxy.stop().await;
         let cut = proxy.log_of("resources", "order:7").await;
         assert_eq!(cut["deadline"], "500ms");
         // The caller learns the truth: the outcome is unknown.
@@ -168,8 +167,7 @@ async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
     let (upstream, store, mut proxy) = started("shutdown: { deadline: 500ms }").await;
     let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     drop(at_work);
-    proxy.process().signal(Signal::TERM);
-    assert!(proxy.process().exit().await.success());
+    proxy.stop().await;
     assert_eq!(store.number(&store.open_epochs("true")).await, 1);
     gate.open();
 }
@@ -286,9 +284,7 @@ async fn it_ends_in_time_whatever_clients_do() {
     stalled.head(&fields("/orders/windowless"), true).await;
     upstream.reached(5).await;
     let began = Instant::now();
-    proxy.process().signal(Signal::TERM);
-    let status = proxy.process().exit().await;
-    assert!(status.success(), "{status}");
+    proxy.stop().await;
     let took = began.elapsed();
     // The deadline, a second to notice it, and the store's timeout at the most.
     assert!(took < Duration::from_secs(15), "{took:?}");

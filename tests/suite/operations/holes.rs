@@ -1,11 +1,8 @@
 //! What a security reviewer asks before anything runs: which route takes this request, and
 //! whether the store and the upstream are there.
 
-use std::process::Stdio;
-
-use tokio::io::AsyncWriteExt as _;
-
 use crate::support::proxy::fencepost;
+use crate::support::run::{Exit, run_fed};
 use crate::support::{Config, Proxy, Step, Store, Upstream, post, put};
 
 /// An enforced route, and a wider one that lets a spelling of it through.
@@ -16,22 +13,9 @@ const WITH_A_HOLE: &str = "upstream: { url: 'http://127.0.0.1:9' }\nroutes:\n\
 /// Runs the program with this on its standard input: exit code, standard output and error.
 pub async fn run(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut command = fencepost();
-    command.args(arguments).stdin(Stdio::piped());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = tokio::process::Command::from(command)
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    // A program that does not read it may have closed it.
-    let _ = stdin.write_all(input.as_bytes()).await;
-    drop(stdin);
-    let output = child.wait_with_output().await.expect("it ends");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    command.args(arguments);
+    let Exit { code, out, err } = run_fed(command, input).await;
+    (code, out, err)
 }
 
 /// The route, the key and the result of a request under this file, as they are explained.

@@ -1,44 +1,30 @@
 //! The hooks of an orchestrator: the process's health, and a drain that begins before the end is
 //! asked for.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use rustix::process::Signal;
 
 use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
+use crate::support::run::{Exit, run, run_with};
 use crate::support::store::{LIVING, has_postgres};
 use crate::support::{
     Config, Proxy, Store, Upstream, eventually, fenced, forwarded, get, joined, over_both_stores,
     put, request, soon,
 };
 
-/// Runs it to its end, off the runtime.
-async fn run(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output().expect("the program starts"))
-        .await
-        .expect("no panic")
-}
-
 pub async fn health(listen: &str, probe: &[&str]) -> (Option<i32>, String, String) {
     let mut command = fencepost();
-    command
-        .env("FENCEPOST_ADMIN_LISTEN", listen)
-        .arg("health")
-        .args(probe);
-    let output = run(command).await;
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    )
+    command.env("FENCEPOST_ADMIN_LISTEN", listen);
+    command.arg("health").args(probe);
+    let Exit { code, out, err } = run(command).await;
+    (code, out.trim().to_owned(), err.trim().to_owned())
 }
 
-async fn drain(pid: u32) -> Output {
-    let mut command = fencepost();
-    command.args(["drain", "--pid", &pid.to_string()]);
-    run(command).await
+async fn drain(pid: u32) -> Exit {
+    run_with(&["drain", "--pid", &pid.to_string()]).await
 }
 
 over_both_stores! {
@@ -49,11 +35,8 @@ over_both_stores! {
         let mut hook = Exchange::open(admin, "GET").await.expect("the admin port listens");
         hook.wire.send(&get("/drained").bytes()).await.expect("a live connection");
 
-        assert!(drain(proxy.process().id()).await.status.success());
-        eventually("the data port to take no more", || async {
-            put("/orders/8").token(1).attempt(proxy.data()).await.is_err().then_some(())
-        })
-        .await;
+        assert_eq!(drain(proxy.process().id()).await.code, Some(0));
+        proxy.until_closed().await;
         let (code, _, why) = health(&admin.to_string(), &[]).await;
         assert_eq!((code, why.as_str()), (Some(1), "not ready: the proxy is draining"));
         gate.open();
@@ -67,8 +50,7 @@ over_both_stores! {
         assert_eq!(again.status(), 200, "it has drained for whoever asks later, too");
         assert_eq!(health(&admin.to_string(), &["live"]).await.0, Some(0));
         assert!(proxy.process().ended().is_none(), "it stays");
-        proxy.process().signal(Signal::TERM);
-        assert!(proxy.process().exit().await.success());
+        proxy.stop().await;
     }
 
     async fn the_end_that_is_asked_for_during_a_drain_waits_for_it(store: Store) {
@@ -79,10 +61,7 @@ over_both_stores! {
         // One that is asked twice is not in a hurry.
         proxy.process().signal(Signal::USR1);
         proxy.process().signal(Signal::TERM);
-        eventually("the data port to take no more", || async {
-            put("/orders/8").token(1).attempt(proxy.data()).await.is_err().then_some(())
-        })
-        .await;
+        proxy.until_closed().await;
         assert!(proxy.process().ended().is_none(), "it waits for the one at work");
         gate.open();
         forwarded(at_work).await;
@@ -125,9 +104,8 @@ async fn only_a_proxy_is_told_to_drain() {
         std::future::ready(words.filter(|words| words == b"sleep\x0060\0"))
     })
     .await;
-    let output = drain(sleeper.id()).await;
-    assert_eq!(output.status.code(), Some(1));
-    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    let Exit { code, err: why, .. } = drain(sleeper.id()).await;
+    assert_eq!(code, Some(1));
     assert!(why.contains("`sleep 60`, not `fencepost serve`"), "{why}");
     assert!(
         sleeper.try_wait().expect("a child").is_none(),
@@ -145,9 +123,7 @@ async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
     let mut at_work = proxy.begin(&get("/orders/7"), b"").await;
     upstream.reached(1).await;
     proxy.process().signal(Signal::USR1);
-    let hook = request("GET", "/drained");
-    let drained = soon("the end of the drain", hook.attempt(proxy.admin())).await;
-    assert_eq!(drained.expect("an answer").status(), 200);
+    proxy.until_drained().await;
     let cut = soon("its end", at_work.answer()).await;
     assert!(cut.is_err(), "it was cut");
     gate.open();
@@ -170,9 +146,7 @@ async fn what_has_drained_renews_no_lease() {
     p.forward(put("/orders/7").token(5)).await;
     cluster.freeze();
     p.process().signal(Signal::USR1);
-    let hook = request("GET", "/drained");
-    let drained = soon("the end of the drain", hook.attempt(p.admin())).await;
-    assert_eq!(drained.expect("an answer").status(), 200);
+    p.until_drained().await;
     let left = p.sum("fencepost_lease_remaining_seconds", &[]).await;
     assert!(left.is_infinite(), "there is nothing to renew: {left}");
     // Long enough that no statement of before is waited for any more.
@@ -205,18 +179,9 @@ async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
     let at_work = proxy.start_request(get("/orders/7"));
     upstream.reached(1).await;
     proxy.process().signal(Signal::TERM);
-    eventually("the data port to take no more", || async {
-        get("/orders/8")
-            .attempt(proxy.data())
-            .await
-            .is_err()
-            .then_some(())
-    })
-    .await;
-    assert!(
-        proxy.process().ended().is_none(),
-        "it waits for the one at work"
-    );
+    proxy.until_closed().await;
+    let ended = proxy.process().ended();
+    assert!(ended.is_none(), "it waits for the one at work");
     gate.open();
     forwarded(at_work).await;
     assert!(proxy.process().exit().await.success());

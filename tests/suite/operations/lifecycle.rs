@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, forwarded,
     over_both_stores, put,
 };
 
@@ -12,10 +12,7 @@ over_both_stores! {
         let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let (at_work, gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
-        eventually("the data port to take no more", || async {
-            let more = put("/orders/8").token(1).attempt(proxy.data()).await;
-            more.is_err().then_some(())
-        }).await;
+        proxy.until_closed().await;
         assert!(proxy.process().ended().is_none(), "it waits for the one at work");
         gate.open();
         forwarded(at_work).await;
@@ -23,10 +20,8 @@ over_both_stores! {
     }
 
     async fn a_stop_that_cannot_wait_leaves_its_work_on_record(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store)
-            .with("{ shutdown: { deadline: 500ms }, barrier: { wait: 200ms, settle: 300s } }");
-        let mut proxy = Proxy::start(&config).await;
+        let more = "{ shutdown: { deadline: 500ms }, barrier: { wait: 200ms, settle: 300s } }";
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, more).await;
         let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
         proxy.process().exit().await;
@@ -38,16 +33,9 @@ over_both_stores! {
     }
 }
 
-async fn started(more: &str) -> (Upstream, Config, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with(more);
-    let proxy = Proxy::start(&config).await;
-    (upstream, config, proxy)
-}
-
 #[tokio::test]
 async fn probes_tell_when_it_leaves_before_it_does() {
-    let (_upstream, _, mut proxy) = started("shutdown: { delay: 3s }").await;
+    let (_upstream, mut proxy) = fenced("shutdown: { delay: 3s }").await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     assert_eq!(proxy.ask("/readyz").await.status(), 200);
     proxy.process().signal(Signal::TERM);
@@ -60,7 +48,7 @@ async fn probes_tell_when_it_leaves_before_it_does() {
 
 #[tokio::test]
 async fn a_second_signal_ends_it_on_the_spot() {
-    let (upstream, _, mut proxy) = started("shutdown: { deadline: 300s }").await;
+    let (upstream, mut proxy) = fenced("shutdown: { deadline: 300s }").await;
     let (_at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     proxy.process().signal(Signal::TERM);
     proxy.until_ready_is(503).await;
@@ -77,7 +65,7 @@ async fn stale_is(proxy: &Proxy, status: u16) {
 
 #[tokio::test]
 async fn a_changed_file_is_read_again() {
-    let (_upstream, config, proxy) = started("{}").await;
+    let (_upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(2)).await;
     stale_is(&proxy, 412).await;
     let loaded = "fencepost_config_loaded_timestamp_seconds";
@@ -88,8 +76,7 @@ async fn a_changed_file_is_read_again() {
     proxy
         .until_metric(loaded, &[], |value| value > at_start)
         .await;
-    proxy.rewrite(&config);
-    proxy.hang_up();
+    proxy.reload(&config);
     stale_is(&proxy, 412).await;
     proxy.until_some("fencepost_config_reload_ok").await;
 }
@@ -108,7 +95,7 @@ async fn a_config_map_is_followed_through_its_links() {
 
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_is_reported() {
-    let (_upstream, config, proxy) = started("{}").await;
+    let (_upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(2)).await;
     for bad in [
         "routes: [",
@@ -132,8 +119,7 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
         let after = proxy.sum(loaded, &[]).await;
         assert!((after - before).abs() < f64::EPSILON, "no reload: {after}");
         stale_is(&proxy, 412).await;
-        proxy.rewrite(&config);
-        proxy.hang_up();
+        proxy.reload(&config);
         proxy.until_some("fencepost_config_reload_ok").await;
     }
     eventually("each to be logged", || async {
@@ -148,7 +134,8 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
 
 #[tokio::test]
 async fn a_reload_does_not_interrupt_what_is_at_work() {
-    let (upstream, config, proxy) = started("barrier: { wait: 25s }").await;
+    let (upstream, config, proxy) =
+        Proxy::with_config(&Store::sqlite(), "barrier: { wait: 25s }").await;
     let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
     let newer = proxy.start_request(put("/orders/7").token(42));
     proxy.waiting("order:7", 1).await;
@@ -162,10 +149,9 @@ async fn a_reload_does_not_interrupt_what_is_at_work() {
 
 #[tokio::test]
 async fn a_reload_never_changes_key_templates() {
-    let (upstream, config, proxy) = started("{}").await;
+    let (upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(2)).await;
-    proxy.rewrite(&config.route("resource: 'other:{id}'"));
-    proxy.hang_up();
+    proxy.reload(&config.route("resource: 'other:{id}'"));
     proxy.until_none("fencepost_config_reload_ok").await;
     proxy.forward(put("/orders/7").token(2)).await;
     assert_eq!(upstream.tokens("order:7"), [2, 2]);
@@ -173,9 +159,7 @@ async fn a_reload_never_changes_key_templates() {
 
 over_both_stores! {
     async fn other_key_templates_are_refused_until_they_are_accepted(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store);
-        let mut proxy = Proxy::start(&config).await;
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, "{}").await;
         proxy.forward(put("/orders/7").token(2)).await;
         proxy.stop().await;
 
@@ -206,7 +190,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn a_second_process_on_one_file_is_refused() {
-    let (_upstream, config, mut proxy) = started("{}").await;
+    let (_upstream, config, mut proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(2)).await;
     let (status, said) = Proxy::refused(&config).await;
     assert_eq!(status.code(), Some(1), "{said}");
@@ -224,7 +208,7 @@ async fn a_second_process_on_one_file_is_refused() {
 
 #[tokio::test]
 async fn too_much_at_once_is_refused() {
-    let (upstream, _, proxy) = started("limits: { in_flight: 2 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 2 }").await;
     let gate = Gate::shut();
     upstream.otherwise({
         let gate = gate.clone();
@@ -246,10 +230,10 @@ async fn too_much_at_once_is_refused() {
 
 #[tokio::test]
 async fn the_start_says_what_is_fenced() {
-    let (_upstream, _, proxy) = started(
-        "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/old/{id}', resource: 'old:{id}', mode: observe }, { path: /health, mode: bypass }]",
-    )
-    .await;
+    let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
+        { path: '/old/{id}', resource: 'old:{id}', mode: observe }, \
+        { path: /health, mode: bypass }]";
+    let (_upstream, proxy) = fenced(routes).await;
     for word in [
         "/orders/{id}",
         "order:{id}",

@@ -6,9 +6,10 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use super::commands::marks;
 use crate::support::postgres::free_port;
-use crate::support::process::Process;
 use crate::support::proxy::{escape, fencepost};
+use crate::support::run::run;
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, fenced, put};
 
@@ -129,17 +130,9 @@ async fn no_stranger_steers_a_terminal() {
         assert!(!hidden(&answer.text()), "{:?}", answer.text());
         assert!(answer.json().to_string().contains(&key), "{target}");
     }
-    let admin = format!("http://{}", proxy.admin());
     for arguments in [&["list"][..], &["list", "--json"], &["get", &key]] {
-        let mut command = fencepost();
-        command
-            .arg("marks")
-            .args(arguments)
-            .args(["--admin", &admin]);
-        let mut process = Process::start(&mut command);
-        assert!(process.exit().await.success());
-        let said = process.output();
-        assert!(!hidden(&said), "{said:?}");
+        let (good, said) = marks(&proxy, arguments).await;
+        assert!(good && !hidden(&said), "{said:?}");
         let shown = ["a\\u202etxt\\u2028b", "a\\u{202e}txt\\u{2028}b"];
         assert!(shown.iter().any(|shown| said.contains(shown)), "{said}");
     }
@@ -152,28 +145,31 @@ async fn an_unknown_level_is_an_error_wherever_it_is_set() {
     let file = dir.path().join("fencepost.yaml");
     let text = "upstream: { url: http://127.0.0.1:1 }\nlog: { level: warning }\n";
     std::fs::write(&file, text).expect("written");
-    let upstream = ["--upstream", "http://127.0.0.1:1"];
-    let mut checked = fencepost();
-    checked.arg("check").arg(&file);
-    let mut from_file = fencepost();
-    from_file.arg("serve").arg("--config").arg(&file);
-    let mut flag = fencepost();
-    flag.args(["serve", "--log-level", "warning"])
-        .args(upstream);
-    let mut environment = fencepost();
-    environment
-        .arg("serve")
-        .args(upstream)
-        .env("FENCEPOST_LOG_LEVEL", "warning");
-    for (mut command, place) in [
-        (checked, "fencepost.yaml:2: log.level"),
-        (from_file, "fencepost.yaml:2: log.level"),
-        (flag, "--log-level"),
-        (environment, "FENCEPOST_LOG_LEVEL"),
+    let upstream = "--upstream=http://127.0.0.1:1";
+    for (arguments, level, place) in [
+        (
+            &["check", "fencepost.yaml"][..],
+            None,
+            "fencepost.yaml:2: log.level",
+        ),
+        (
+            &["serve", "--config", "fencepost.yaml"],
+            None,
+            "fencepost.yaml:2: log.level",
+        ),
+        (
+            &["serve", "--log-level", "warning", upstream],
+            None,
+            "--log-level",
+        ),
+        (&["serve", upstream], Some("warning"), "FENCEPOST_LOG_LEVEL"),
     ] {
-        let mut process = Process::start(command.current_dir(dir.path()));
-        assert_eq!(process.exit().await.code(), Some(1), "{place}");
-        let said = process.output() + &process.lines().join("\n");
+        let mut command = fencepost();
+        command.args(arguments).current_dir(dir.path());
+        command.envs(level.map(|level| ("FENCEPOST_LOG_LEVEL", level)));
+        let ended = run(command).await;
+        assert_eq!(ended.code, Some(1), "{place}");
+        let said = ended.text();
         for part in [place, "`warning` is not a level", "did you mean `warn`?"] {
             assert!(said.contains(part), "{part}: {said}");
         }
@@ -182,10 +178,7 @@ async fn an_unknown_level_is_an_error_wherever_it_is_set() {
 
 #[tokio::test]
 async fn the_level_follows_a_reload() {
-    let upstream = Upstream::start().await;
-    let store = Store::sqlite();
-    let config = Config::new(&upstream, &store);
-    let proxy = Proxy::start(&config).await;
+    let (_upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     let refused = |resource: &'static str| {
         let lines = proxy.logs().into_iter();
         lines.filter(|line| line["resource"] == resource).count()
@@ -200,8 +193,7 @@ async fn the_level_follows_a_reload() {
     let mut before = "info";
     for now in ["error", "warn", "off", "h2=off,info"] {
         let text = format!("{{ log: {{ level: '{now}' }} }}");
-        proxy.rewrite(&config.clone().with(&text));
-        proxy.hang_up();
+        proxy.reload(&config.clone().with(&text));
         let changed = proxy.logged(now, move |line| {
             line["message"] == "the log level was changed" && line["now"] == now
         });
@@ -255,7 +247,11 @@ async fn an_upstream_without_tls_is_named_in_the_log() {
     let reason = line["reason"].to_string();
     assert!(reason.contains("it does not speak TLS"), "{line}");
     assert!(reason.contains(&address), "{line}");
-    let metrics = proxy.metrics().await;
     let failed = [("cause", "tls")];
-    assert!(metrics.sum("fencepost_upstream_connect_errors_total", &failed) >= 1.0);
+    assert!(
+        proxy
+            .sum("fencepost_upstream_connect_errors_total", &failed)
+            .await
+            >= 1.0
+    );
 }

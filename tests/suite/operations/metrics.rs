@@ -146,28 +146,24 @@ over_both_stores! {
         proxy.until_none("fencepost_upstream_in_flight").await;
         let metrics = proxy.metrics().await;
         for outcome in ["advanced", "current", "stale-token", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
-            let count = metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
-            assert!((count - 1.0).abs() < f64::EPSILON, "{outcome}: {count}");
+            let count = metrics.count("fencepost_requests_total", &[("outcome", outcome)]);
+            assert_eq!(count, 1, "{outcome}");
         }
-        let total = metrics.sum("fencepost_requests_total", &[]);
-        assert!((total - 7.0).abs() < f64::EPSILON, "{total}");
-        let gaps = metrics.sum("fencepost_stale_gap_sum", &[]);
-        assert!((gaps - 1.0).abs() < f64::EPSILON, "{gaps}");
+        assert_eq!(metrics.count("fencepost_requests_total", &[]), 7);
+        assert_eq!(metrics.count("fencepost_stale_gap_sum", &[]), 1);
         assert!(metrics.sum("fencepost_stale_resources", &[]) >= 1.0);
     }
 
     async fn what_decided_is_told_apart(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 25s }");
-        let mut proxy = Proxy::start(&config).await;
+        let more = "barrier: { wait: 25s }";
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, more).await;
         let decided = async |proxy: &Proxy, by: &str| {
             proxy.sum("fencepost_stale_rejections_total", &[("decided_by", by)]).await
         };
         let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
-        let waiting = proxy.sum("fencepost_waiting", &[("route", "/orders/{id}")]).await;
-        assert!((waiting - 1.0).abs() < f64::EPSILON, "{waiting}");
+        assert_eq!(proxy.count("fencepost_waiting", &[("route", "/orders/{id}")]).await, 1);
         proxy.stale(put("/orders/7").token(40)).await;
         assert!(decided(&proxy, "memory").await >= 1.0);
         let newest = proxy.start_request(put("/orders/7").token(43));
@@ -175,8 +171,7 @@ over_both_stores! {
         assert!(decided(&proxy, "barrier").await >= 1.0);
         gate.open();
         all_forwarded([older, newest]).await;
-        let waiting = proxy.sum("fencepost_waiting", &[]).await;
-        assert!(waiting.abs() < f64::EPSILON, "{waiting}");
+        assert_eq!(proxy.count("fencepost_waiting", &[]).await, 0);
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.
         let proxy = Proxy::start(&config).await;
@@ -245,8 +240,7 @@ async fn every_request_is_measured_to_its_end() {
     let (upstream, proxy) = fenced("{}").await;
     let measured = async || {
         let name = "fencepost_request_duration_seconds_count";
-        let metrics = proxy.metrics().await;
-        metrics.sum(name, &[("route", "/orders/{id}")])
+        proxy.count(name, &[("route", "/orders/{id}")]).await
     };
     proxy.forward(put("/orders/7").token(2)).await;
     proxy.forward(get("/orders/7")).await;
@@ -256,33 +250,25 @@ async fn every_request_is_measured_to_its_end() {
     let head = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
     upstream.next([head, Step::Wait(gate.clone())]);
     let exchange = proxy.begin(&get("/orders/8"), b"").await;
-    eventually("the request to arrive", async || {
-        (upstream.count() == 3).then_some(())
-    })
-    .await;
+    upstream.reached(3).await;
     // The fourth one runs on.
     eventually("the end of the others", async || {
-        ((measured().await - 3.0).abs() < f64::EPSILON).then_some(())
+        (measured().await == 3).then_some(())
     })
     .await;
     drop(exchange);
     gate.open();
-    eventually("its end", async || {
-        ((measured().await - 4.0).abs() < f64::EPSILON).then_some(())
-    })
-    .await;
+    eventually("its end", async || (measured().await == 4).then_some(())).await;
 }
+
+const OPEN: &str = "fencepost_upstream_connections";
 
 #[tokio::test]
 async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
     let (upstream, proxy) = fenced("{}").await;
-    let open = async || {
-        let metrics = proxy.metrics().await;
-        metrics.sum("fencepost_upstream_connections", &[])
-    };
-    assert!(open().await.abs() < f64::EPSILON);
+    assert_eq!(proxy.count(OPEN, &[]).await, 0);
     proxy.forward(get("/orders/7")).await;
-    assert!((open().await - 1.0).abs() < f64::EPSILON, "it is kept");
+    assert_eq!(proxy.count(OPEN, &[]).await, 1, "it is kept");
 
     let plain = upstream.url().replace("http://", "https://");
     let gone = format!("http://127.0.0.1:{}", free_port());
@@ -298,19 +284,10 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
         answer.assert_problem(502, "upstream-unreachable");
         let metrics = proxy.metrics().await;
         let name = "fencepost_upstream_connect_errors_total";
-        assert!(
-            metrics.sum(name, &[("cause", cause)]) >= 1.0,
-            "{url}: {cause}"
-        );
-        let (all, its) = (
-            metrics.sum(name, &[]),
-            metrics.sum(name, &[("cause", cause)]),
-        );
-        assert!((all - its).abs() < f64::EPSILON, "{url}: nothing else");
-        assert!(
-            metrics.sum("fencepost_upstream_connections", &[]).abs() < f64::EPSILON,
-            "{url}"
-        );
+        let its = metrics.count(name, &[("cause", cause)]);
+        assert!(its >= 1, "{url}: {cause}");
+        assert_eq!(metrics.count(name, &[]), its, "{url}: nothing else");
+        assert_eq!(metrics.count(OPEN, &[]), 0, "{url}");
     }
 }
 

@@ -164,9 +164,7 @@ over_both_stores! {
     }
 
     async fn what_a_killed_run_left_is_resolved_by_who_comes_after(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with(PATIENT);
-        let mut killed = Proxy::start(&config).await;
+        let (upstream, config, mut killed) = Proxy::with_config(&store, PATIENT).await;
         upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
         let older = killed.begin(&with_token(41), b"").await;
         upstream.reached(1).await;
@@ -202,8 +200,7 @@ async fn an_override_waits_for_an_idle_epoch_of_another_proxy_and_for_no_busy_on
     renewal.sprung().await;
     let (at_work, gate) = b.held(&upstream, with_token(42)).await;
     let refused = try_override(&a, 10).await;
-    assert_eq!(refused.status(), 409, "{}", refused.text());
-    assert_eq!(refused.json()["type"], "urn:fencepost:problem:epochs-open");
+    refused.assert_admin_problem(409, "epochs-open");
     gate.open();
     forwarded(at_work).await;
     override_to(&a, 10).await;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::python::python;
+use crate::support::run::run;
 use crate::support::store::tool;
 use crate::support::{Config, Proxy, Store, Upstream, or_return, post, put};
 
@@ -104,11 +105,9 @@ async fn the_page_is_well_in_a_browser() {
         .arg(format!("http://{}", proxy.data()))
         .arg(folder)
         .arg(proxy.token_file());
-    let output = tokio::task::spawn_blocking(move || command.output()).await;
-    let output = output.expect("no panic").expect("python runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{errors}");
+    let looked = run(command).await;
+    assert_eq!(looked.code, Some(0), "{}", looked.text());
+    let said = looked.out;
     let well = said.lines().filter(|line| line.starts_with("ok ")).count();
     assert_eq!(well, 11, "{said}");
 }

@@ -3,22 +3,17 @@
 
 use serde_json::Value;
 
-use crate::support::process::Process;
-use crate::support::proxy::fencepost;
+use super::commands::marks;
 use crate::support::{
     Config, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, or_return,
     over_both_stores, put,
 };
 
 /// What `fencepost status` prints about this proxy.
-async fn status(proxy: &Proxy, arguments: &[&str]) -> String {
-    let mut command = fencepost();
-    command
-        .arg("status")
-        .args(["--admin", &format!("http://{}", proxy.admin())]);
-    let mut process = Process::start(command.args(arguments));
-    assert!(process.exit().await.success(), "{}", process.output());
-    process.output()
+pub async fn status(proxy: &Proxy, arguments: &[&str]) -> String {
+    let (good, said) = proxy.run_admin(&[&["status"], arguments].concat()).await;
+    assert!(good, "{said}");
+    said
 }
 
 over_both_stores! {
@@ -78,11 +73,9 @@ over_both_stores! {
         gate.open();
         all_forwarded([older, newer]).await;
         let resolved = open["unknown"][0]["id"].as_str().expect("a name").to_owned();
-        let mut resolve = fencepost();
-        resolve.args(["marks", "resolve", "order:8", &resolved, "--reason", "seen"]);
-        resolve.args(["--admin", &format!("http://{}", proxy.admin())]);
-        let mut resolve = Process::start(resolve.arg("--token-file").arg(proxy.token_file()));
-        assert!(resolve.exit().await.success(), "{}", resolve.output());
+        let resolve = ["resolve", "order:8", &resolved, "--reason", "seen"];
+        let (good, said) = marks(&proxy, &resolve).await;
+        assert!(good, "{said}");
         eventually("nothing is stuck", || async {
             let about = proxy.ask("/v1/status").await.json();
             (about["waiting"] == 0 && about["unknown"] == 0).then_some(())
@@ -116,13 +109,7 @@ async fn long_lists_come_in_pages() {
     );
     for wrong in ["/v1/waiting?limit=0", "/v1/waiting?afterr=x"] {
         let answer = proxy.ask(wrong).await;
-        let problem = answer.json()["type"].clone();
-        let malformed = "urn:fencepost:problem:malformed-request";
-        assert_eq!(
-            (answer.status(), problem),
-            (400, malformed.into()),
-            "{wrong}"
-        );
+        answer.assert_admin_problem(400, "malformed-request");
     }
 }
 
@@ -180,10 +167,8 @@ async fn the_instances_of_a_namespace_see_each_other() {
 
 #[tokio::test]
 async fn the_configuration_is_shown_without_its_secrets() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite())
-        .with("routes: [{ path: '/orders/{id}', resource: 'order:{id}' }]");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}' }]").await;
     let shown = proxy.ask("/v1/config").await.json();
     assert_eq!(
         shown["config"]["routes"][0]["path"], "/orders/{id}",

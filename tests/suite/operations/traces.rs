@@ -13,21 +13,28 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 const CLIENT: u64 = 3;
 
-/// A proxy that traces to this URL, and sends its spans soon.
-async fn tracing(config: Config, otlp: &str, fields: &str) -> Proxy {
-    let block = format!("tracing: {{ otlp: '{otlp}', {fields} }}");
+/// A proxy with this laid over its configuration that traces to this URL, with further variables of
+/// the environment.
+async fn tracing(
+    upstream: &Upstream,
+    otlp: &str,
+    more: &str,
+    environment: &[(&str, &str)],
+) -> Proxy {
+    let config = Config::new(upstream, &Store::sqlite());
+    let config = config.with(&format!("tracing: {{ otlp: '{otlp}', sample: 1 }}"));
     let mut command = fencepost();
-    command.env("OTEL_BSP_SCHEDULE_DELAY", "100");
-    command.env(
-        "OTEL_RESOURCE_ATTRIBUTES",
-        "deployment.environment.name=test",
-    );
-    Proxy::start_by(&config.with(&block), command, &[]).await
+    command.envs(environment.iter().copied());
+    Proxy::start_by(&config.with(more), command, &[]).await
 }
 
-async fn plain(upstream: &Upstream, collector: &Collector, fields: &str) -> Proxy {
-    let otlp = format!("http://127.0.0.1:{}", collector.http);
-    tracing(Config::new(upstream, &Store::sqlite()), &otlp, fields).await
+/// Spans are sent soon.
+const SOON: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "100");
+
+async fn plain(upstream: &Upstream, collector: &Collector, more: &str) -> Proxy {
+    let attributes = "deployment.environment.name=test";
+    let environment = [SOON, ("OTEL_RESOURCE_ATTRIBUTES", attributes)];
+    tracing(upstream, &collector.url(), more, &environment).await
 }
 
 fn named<'a>(trace: &'a [Value], name: &str) -> &'a Value {
@@ -59,7 +66,7 @@ fn assert_parts(server: &Value, parts: [&Value; 3]) {
 async fn a_collector_gets_decisions() {
     let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
-    let proxy = plain(&upstream, &collector, "sample: 1").await;
+    let proxy = plain(&upstream, &collector, "{}").await;
     let request = put("/orders/7?code=secret").token(5);
     let request = request
         .header("X-Request-Id", "checkout-17")
@@ -146,7 +153,7 @@ async fn a_collector_gets_decisions() {
 async fn a_callers_context_decides() {
     let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
-    let proxy = plain(&upstream, &collector, "sample: 0").await;
+    let proxy = plain(&upstream, &collector, "tracing: { sample: 0 }").await;
     let context = |flags: &str| format!("00-{TRACE}-{PARENT}-{flags}");
     let with = |flags| {
         let request = put("/orders/7").token(5).header("Tracestate", "a=1");
@@ -187,9 +194,7 @@ async fn every_kind_of_request_is_traced() {
     let routes = "routes:\n\
         - { path: '/orders/{id}', resource: 'order:{id}' }\n\
         - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n";
-    let config = Config::new(&upstream, &Store::sqlite()).with(routes);
-    let otlp = format!("http://127.0.0.1:{}", collector.http);
-    let proxy = tracing(config, &otlp, "sample: 1").await;
+    let proxy = plain(&upstream, &collector, routes).await;
     let outcome = |word: &'static str| {
         move |span: &Value| {
             span["kind"] == SERVER && span["attributes"]["fencepost.outcome"] == word
@@ -251,17 +256,19 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
     ];
     let collector = or_return!(Collector::start(&tls).await);
     let upstream = Upstream::start().await;
-    let block = format!(
-        "tracing: {{ otlp: 'https://localhost:{}', sample: 1 }}",
-        collector.http
+    let (otlp, ca) = (
+        format!("https://localhost:{}", collector.http),
+        files.path("ca.pem"),
     );
-    let mut command = fencepost();
-    command
-        .env("OTEL_BSP_SCHEDULE_DELAY", "100")
-        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame")
-        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", files.path("ca.pem"));
-    let config = Config::new(&upstream, &Store::sqlite()).with(&block);
-    let proxy = Proxy::start_by(&config, command, &[]).await;
+    let environment = [
+        SOON,
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame"),
+        (
+            "OTEL_EXPORTER_OTLP_CERTIFICATE",
+            ca.to_str().expect("UTF-8"),
+        ),
+    ];
+    let proxy = tracing(&upstream, &otlp, "{}", &environment).await;
     proxy.forward(put("/orders/7").token(5)).await;
     let with_key = |span: &Value| span["fields"]["x-api-key"] == "sesame";
     collector.trace(4, with_key).await;
@@ -277,11 +284,9 @@ async fn a_collector_that_fails_costs_no_request() {
     let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let gone = format!("http://127.0.0.1:{}", free_port());
-    let refusing = format!("http://127.0.0.1:{}", collector.http);
-    for (otlp, says) in [(&gone, ""), (&refusing, "400")] {
+    for (otlp, says) in [(&gone, ""), (&collector.url(), "400")] {
         collector.process.signal(Signal::USR1);
-        let config = Config::new(&upstream, &Store::sqlite());
-        let mut proxy = tracing(config, otlp, "sample: 1").await;
+        let mut proxy = tracing(&upstream, otlp, "{}", &[SOON]).await;
         for token in 5..15 {
             proxy.forward(put("/orders/7").token(token)).await;
         }
@@ -305,12 +310,8 @@ async fn a_collector_that_fails_costs_no_request() {
 async fn the_last_spans_go_at_the_stop() {
     let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
-    let otlp = format!("http://127.0.0.1:{}", collector.http);
-    let block = format!("tracing: {{ otlp: '{otlp}', sample: 1 }}");
-    let config = Config::new(&upstream, &Store::sqlite()).with(&block);
-    let mut command = fencepost();
-    command.env("OTEL_BSP_SCHEDULE_DELAY", "3600000");
-    let mut proxy = Proxy::start_by(&config, command, &[]).await;
+    let late = [("OTEL_BSP_SCHEDULE_DELAY", "3600000")];
+    let mut proxy = tracing(&upstream, &collector.url(), "{}", &late).await;
     proxy.forward(put("/orders/7").token(5)).await;
     assert!(collector.spans().is_empty());
     proxy.stop().await;

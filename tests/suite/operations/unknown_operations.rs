@@ -3,8 +3,6 @@
 
 use serde_json::{Value, json};
 
-use crate::support::process::Process;
-use crate::support::proxy::fencepost;
 use crate::support::{
     Answer, Config, Gate, Proxy, Request, Step, Upstream, eventually, over_both_stores, post,
 };
@@ -45,19 +43,12 @@ async fn resolve(proxy: &Proxy, operation: &str, more: Value) -> Answer {
     proxy.command("/v1/operations/resolve", &body).await
 }
 
-fn assert_refused(answer: &Answer, status: u16, kind: &str) {
-    assert_eq!(answer.status(), status, "{}", answer.text());
-    let found = answer.json()["type"].clone();
-    assert_eq!(found, format!("urn:fencepost:problem:{kind}"));
-}
-
 /// Runs `fencepost operations`, and says whether it was successful and what it printed.
 async fn command(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
-    let mut command = fencepost();
-    command.arg("operations").args(arguments);
-    command.args(["--admin", &format!("http://{}", proxy.admin())]);
-    let mut process = Process::start(command.arg("--token-file").arg(proxy.token_file()));
-    (process.exit().await.success(), process.output())
+    let (good, said) = proxy
+        .run_admin(&[&["operations"], arguments].concat())
+        .await;
+    (good, said.trim_end().to_owned())
 }
 
 over_both_stores! {
@@ -112,7 +103,7 @@ over_both_stores! {
         // An operation that is known, or was never asked for, has no outcome to state.
         for operation in ["a", "c", "d"] {
             let answer = resolve(&proxy, operation, json!({ "done": false })).await;
-            assert_refused(&answer, 404, "no-such-unknown");
+            answer.assert_admin_problem(404, "no-such-unknown");
         }
         for more in [
             json!({}), json!({ "done": "yes" }), json!({ "done": false, "status": 200 }),
@@ -120,11 +111,11 @@ over_both_stores! {
             json!({ "done": true, "reason": " " }), json!({ "done": true, "operation": "" }),
             json!({ "done": true, "resource": "" }), json!({ "done": true, "id": "1" }),
         ] {
-            assert_refused(&resolve(&proxy, "a", more).await, 400, "malformed-request");
+            resolve(&proxy, "a", more).await.assert_admin_problem(400, "malformed-request");
         }
         for query in ["limit=0", "limit=1001", "after=a", "prefix=%0a"] {
             let answer = proxy.ask(&format!("/v1/operations?{query}")).await;
-            assert_refused(&answer, 400, "malformed-request");
+            answer.assert_admin_problem(400, "malformed-request");
         }
 
         // A start counts what is left.
@@ -151,7 +142,7 @@ over_both_stores! {
         assert_eq!(listed(&proxy).await[0]["settled"], false);
         for done in [true, false] {
             let answer = resolve(&proxy, "a", json!({ "done": done })).await;
-            assert_refused(&answer, 409, "refused");
+            answer.assert_admin_problem(409, "refused");
         }
         let (good, said) = command(&proxy, &["resolve", "order:7", "a", "--done", "--reason", "hope"]).await;
         assert!(!good && said.contains("may have the operation in flight"), "{said}");

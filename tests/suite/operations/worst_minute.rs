@@ -4,24 +4,14 @@
 use serde_json::{Value, json};
 
 use super::hooks::health;
+use super::status::status;
 use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
-use crate::support::process::Process;
-use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
     over_both_stores, post, put,
 };
-
-/// What `fencepost status` prints about this proxy.
-async fn status(proxy: &Proxy) -> String {
-    let mut command = fencepost();
-    let admin = format!("http://{}", proxy.admin());
-    let mut process = Process::start(command.args(["status", "--admin", &admin]));
-    assert!(process.exit().await.success(), "{}", process.output());
-    process.output()
-}
 
 /// The request in progress with this token, once it waits for this.
 async fn in_progress(proxy: &Proxy, token: u64, waits_for: &str) -> Value {
@@ -78,7 +68,7 @@ over_both_stores! {
         // The oldest comes first, in as many as are asked for.
         let one = proxy.ask("/v1/requests?limit=1").await.json();
         assert_eq!((&one["requests"][0]["token"], &one["total"]), (&"41".into(), &2.into()));
-        let said = status(&proxy).await;
+        let said = status(&proxy, &[]).await;
         let table = said.split_once("Oldest requests in progress, of 2\n").unwrap_or_else(|| panic!("{said}")).1;
         let rows: Vec<Vec<_>> = table.lines().skip(1).take(2).map(|row| row.split_whitespace().collect()).collect();
         assert_eq!((rows[0][1], &rows[0][3..]), ("upstream", &["-", "PUT", "/orders/{id}", "order:7", "41", "127.0.0.1", "nightly-1"][..]));
@@ -201,7 +191,7 @@ async fn one_client_pushes_no_refusal_out() {
     assert_eq!(many["path"], "/orders/299", "the latest is described");
     assert!(many["first_at"].as_str() < many["at"].as_str(), "{many}");
     // All of them count.
-    let said = status(&proxy).await;
+    let said = status(&proxy, &[]).await;
     let (_, latest) = said.split_once("Latest refusals\n").expect("a table");
     let times: Vec<_> = latest
         .lines()
@@ -243,7 +233,7 @@ async fn a_token_source_that_begins_again_is_named() {
         hint.contains("on 5 resources") && hint.contains("is 8005"),
         "{hint}"
     );
-    let said = status(&proxy).await;
+    let said = status(&proxy, &[]).await;
     assert!(
         said.contains("may count from the beginning again"),
         "{said}"
@@ -252,9 +242,7 @@ async fn a_token_source_that_begins_again_is_named() {
 
 #[tokio::test]
 async fn a_failed_reload_is_told_with_its_first_error() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config).await;
+    let (_upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     let failed = async || {
         let status = proxy.ask("/v1/status").await.json();
         let at = status["reload_failed"].as_str().map(str::to_owned);
@@ -275,22 +263,20 @@ async fn a_failed_reload_is_told_with_its_first_error() {
             "log.format",
         ),
     ] {
-        proxy.rewrite(&bad);
-        proxy.hang_up();
+        proxy.reload(&bad);
         let (at, why) = eventually("the failure to show", || async {
             failed().await.filter(|(_, why)| why.contains(words))
         })
         .await;
         assert!(!why.contains('\n'), "{why}");
         assert!(at.starts_with("20") && !why.contains(not), "{at}: {why}");
-        let said = status(&proxy).await;
+        let said = status(&proxy, &[]).await;
         assert!(
             said.contains("reload error") && said.contains(words),
             "{said}"
         );
     }
-    proxy.rewrite(&config);
-    proxy.hang_up();
+    proxy.reload(&config);
     eventually("the error to go", || async {
         failed().await.is_none().then_some(())
     })
@@ -312,7 +298,7 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     assert_eq!(states, [&json!("alive"), &json!("unknown"), &json!(false)]);
     let why = ready["store_error"].as_str().expect("a reason");
     assert!(why.contains("refused") && !why.contains("pass"), "{why}");
-    let said = status(&proxy).await;
+    let said = status(&proxy, &[]).await;
     assert!(said.contains(why), "{said}");
     let admin = proxy.admin().to_string();
     let (code, _, said) = health(&admin, &[]).await;
@@ -356,7 +342,7 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
         (ready.status(), &ready.json()["state"]),
         (200, &json!("alive"))
     );
-    let said = status(&proxy).await;
+    let said = status(&proxy, &[]).await;
     assert!(
         said.contains("store error")
             && said

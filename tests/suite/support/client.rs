@@ -394,6 +394,15 @@ impl Answer {
         assert_eq!(found, (status, outcome), "{at}: {}", self.text());
     }
 
+    /// Asserts that this is a problem of the admin port. Returns its body.
+    #[track_caller]
+    pub fn assert_admin_problem(&self, status: u16, kind: &str) -> Value {
+        let body = self.json();
+        assert_eq!(self.status(), status, "{body}");
+        assert_eq!(body["type"], format!("urn:fencepost:problem:{kind}"));
+        body
+    }
+
     /// Asserts that this is the proxy's own answer, in full form (RFC 9457).
     #[track_caller]
     pub fn assert_problem(&self, status: u16, kind: &str) -> Value {

@@ -31,6 +31,11 @@ impl Collector {
         })
     }
 
+    /// Where it takes spans, without TLS.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http)
+    }
+
     /// The spans so far.
     pub fn spans(&self) -> Vec<Value> {
         let lines = self.process.lines();

@@ -44,6 +44,12 @@ impl Metrics {
         self.matching(name, labels).map(|(_, value)| value).sum()
     }
 
+    /// As [`Self::sum`], of whole numbers.
+    pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let sum = self.sum(name, labels);
+        format!("{sum}").parse().expect("a whole number")
+    }
+
     /// Returns whether any series of this name has at least these labels.
     pub fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
         self.matching(name, labels).next().is_some()

@@ -23,6 +23,7 @@ pub mod proxy;
 pub mod python;
 pub mod relay;
 pub mod replication;
+pub mod run;
 pub mod skip;
 pub mod sql;
 pub mod steps;

@@ -1,14 +1,16 @@
 //! Steps that many tests take with a proxy.
 
 use std::panic::Location;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::client::Exchange;
-use super::wait::eventually;
-use super::{Answer, Config, Gate, Proxy, Request, Upstream};
+use super::proxy::fencepost;
+use super::run::run;
+use super::wait::{eventually, soon};
+use super::{Answer, Config, Gate, Proxy, Request, Store, Upstream, get, put};
 
 /// Counts requests by their outcome.
 pub const REQUESTS: &str = "fencepost_requests_total";
@@ -16,6 +18,14 @@ pub const REQUESTS: &str = "fencepost_requests_total";
 pub const REACHED: &str = "fencepost_limit_reached_total";
 
 impl Proxy {
+    /// As [`Self::before`], with the configuration.
+    pub async fn with_config(store: &Store, more: &str) -> (Upstream, Config, Self) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, store).with(more);
+        let proxy = Self::start(&config).await;
+        (upstream, config, proxy)
+    }
+
     /// Sends a request again and again until it is answered with 200.
     #[track_caller]
     pub fn until_forwarded(&self, request: Request) -> impl Future<Output = ()> + Send {
@@ -60,8 +70,7 @@ impl Proxy {
 
     /// A counter, summed over all series that have these labels: a whole number.
     pub async fn count(&self, metric: &str, labels: &[(&str, &str)]) -> u64 {
-        let sum = self.sum(metric, labels).await;
-        format!("{sum}").parse().expect("a whole number")
+        self.metrics().await.count(metric, labels)
     }
 
     /// Waits until so many requests have had this outcome.
@@ -86,6 +95,44 @@ impl Proxy {
     pub async fn log_of(&self, field: &str, value: &str) -> Value {
         let what = format!("a line whose {field} is {value}");
         self.logged(&what, |line| line[field] == value).await
+    }
+
+    /// A command of the program for the admin port, with the token of writes.
+    pub fn admin_command(&self, arguments: &[&str]) -> Command {
+        let mut command = fencepost();
+        command.args(arguments);
+        command.args(["--admin", &format!("http://{}", self.admin())]);
+        command.arg("--token-file").arg(self.token_file());
+        command
+    }
+
+    /// Runs [`Self::admin_command`] to its end. Returns whether it was successful, and all that it
+    /// wrote.
+    pub async fn run_admin(&self, arguments: &[&str]) -> (bool, String) {
+        let ended = run(self.admin_command(arguments)).await;
+        (ended.code == Some(0), ended.text())
+    }
+
+    /// Waits until the data port takes no more connections.
+    pub async fn until_closed(&self) {
+        eventually("the data port to take no more", || async {
+            let more = put("/orders/8").token(1).attempt(self.data()).await;
+            more.is_err().then_some(())
+        })
+        .await;
+    }
+
+    /// Waits for the end of a drain, as the hook of a pod does.
+    pub async fn until_drained(&self) {
+        let hook = get("/drained");
+        let drained = soon("the end of the drain", hook.attempt(self.admin())).await;
+        assert_eq!(drained.expect("an answer").status(), 200);
+    }
+
+    /// Replaces the configuration file, and has it read.
+    pub fn reload(&self, config: &Config) {
+        self.rewrite(config);
+        self.hang_up();
     }
 
     /// Starts a request that the upstream holds up, and waits until it is there.

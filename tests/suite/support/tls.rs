@@ -154,6 +154,11 @@ fn key(pem: &str) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).expect("PEM")
 }
 
+fn alpn(protocols: &[&str]) -> Vec<Vec<u8>> {
+    let protocols = protocols.iter();
+    protocols.map(|name| name.as_bytes().to_vec()).collect()
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -257,10 +262,7 @@ impl TlsClient {
     }
 
     pub fn offering(mut self, protocols: &[&str]) -> Self {
-        self.config.alpn_protocols = protocols
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
+        self.config.alpn_protocols = alpn(protocols);
         self
     }
 
@@ -312,9 +314,6 @@ pub fn server(pair: &Credentials, clients: Option<&Ca>, protocols: &[&str]) -> S
     let mut config = builder
         .with_single_cert(certificates(&pair.cert), key(&pair.key))
         .expect("a pair");
-    config.alpn_protocols = protocols
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
+    config.alpn_protocols = alpn(protocols);
     config
 }

@@ -284,8 +284,7 @@ impl Scene {
 
     async fn reloaded(&self) {
         let changed = Config::new(&self.upstream, &self.store).with(&routes("others"));
-        self.orders.rewrite(&changed);
-        self.orders.hang_up();
+        self.orders.reload(&changed);
         let enforces = &[("route", "others"), ("mode", "enforce")];
         self.orders
             .until_metric("fencepost_route_mode", enforces, |value| value > 0.0)

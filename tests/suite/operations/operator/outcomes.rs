@@ -6,9 +6,7 @@ use super::{
     with_token,
 };
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post,
-};
+use crate::support::{Gate, Proxy, Step, Store, eventually, forwarded, joined, or_return, post};
 
 #[tokio::test]
 async fn an_operator_need_not_wait_for_the_dead_to_settle() {
@@ -65,9 +63,7 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
 #[tokio::test]
 async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     let store = or_return!(Store::postgres().await);
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(PATIENT);
-    let mut dead = Proxy::start(&config).await;
+    let (upstream, config, mut dead) = Proxy::with_config(&store, PATIENT).await;
     let (b, c) = (Proxy::start(&config).await, Proxy::start(&config).await);
     upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
     let older = dead.begin(&with_token(41), b"").await;

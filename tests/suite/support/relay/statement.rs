@@ -26,7 +26,10 @@ pub enum Statement {
 /// All that have a text of their own, and words that are in no other.
 pub const ALL: [(Statement, &str); 14] = [
     (Statement::Advance, "WHERE NOT a.present OR"),
-    (Statement::Look, "SELECT m.resource, m.token, m.spent_by, m.era"),
+    (
+        Statement::Look,
+        "SELECT m.resource, m.token, m.spent_by, m.era",
+    ),
     (Statement::Cede, "FROM ceded AS c"),
     (Statement::Repair, "AS r(resource, token, spend,"),
     (Statement::GiveBack, "given_back + 1"),
