@@ -129,7 +129,7 @@ impl Access {
         Ok(next.run(request).await)
     }
 
-    /// Whether a read needs no token.
+    /// True if a read needs no token.
     fn is_open(
         &self,
         peer: &AdminPeer,

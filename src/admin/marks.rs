@@ -105,7 +105,7 @@ pub async fn view(State(state): State<AdminState>, uri: Uri) -> Answer<MarkRepor
     }))
 }
 
-/// What an operator may do to a mark.
+/// The acts of an operator on a mark.
 const VERBS: [&str; 3] = ["advance", "override", "resolve"];
 
 /// `POST /v1/marks/{resource}/{verb}`.

@@ -39,17 +39,13 @@ impl AdminState {
             (true, false) => ("alive", "down"),
             (true, true) => ("ready", "up"),
         };
+        let others = self.routes.others();
         ReadyReport {
             state: if draining { "draining" } else { state }.to_owned(),
             instance: self.fencing.instance().name(),
             ready: not_ready_because.is_empty(),
             store: store.to_owned(),
-            other_route_tables: self
-                .routes
-                .others()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            other_route_tables: others.iter().map(ToString::to_string).collect(),
             store_error: store_error.filter(|_| !store_up).map(|why| why.to_string()),
             not_ready_because: not_ready_because.into_iter().map(str::to_owned).collect(),
         }
