@@ -1,12 +1,11 @@
 //! `fencepost init`: a first configuration, from the traffic that there was.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
 use crate::support::proxy::fencepost;
+use crate::support::run::{Exit, run_fed};
 
 const UPSTREAM: [&str; 3] = ["init", "--upstream", "http://127.0.0.1:8080"];
 
@@ -26,32 +25,20 @@ const YAML: &str = "openapi: 3.0.0\npaths:\n  /orders/{id}:\n    put: {responses
 const JSON: &str = "{\"swagger\":\"2.0\",\"paths\":{\"/orders/{id}\":{\"put\":{}}}}";
 
 /// Runs fencepost in this directory, with a standard input.
-fn run(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
-    let mut command: Command = fencepost();
+async fn run(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    let mut command = fencepost();
     command.current_dir(dir).args(arguments);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary can be run");
-    // One that refuses its arguments reads nothing.
-    let _ = child.stdin.take().expect("piped").write_all(input);
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().expect("it ends");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    let Exit { code, out, err } = run_fed(command, input).await;
+    (code, out, err)
 }
 
-fn init(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
-    run(dir, &[&UPSTREAM, arguments].concat(), input)
+async fn init(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    run(dir, &[&UPSTREAM, arguments].concat(), input).await
 }
 
 /// Each format leads to a file that passes `check`, and takes the request of the log.
-#[test]
-fn what_was_written_is_observed() {
+#[tokio::test]
+async fn what_was_written_is_observed() {
     for (flag, text) in [
         ("--access-log", COMMON),
         ("--access-log", COMBINED),
@@ -64,10 +51,10 @@ fn what_was_written_is_observed() {
         let dir = TempDir::new().expect("a directory");
         let dir = dir.path();
         std::fs::write(dir.join("input"), text).expect("writable");
-        let (code, said, errors) = init(dir, &[flag, "input"], b"");
+        let (code, said, errors) = init(dir, &[flag, "input"], b"").await;
         assert_eq!(code, Some(0), "{errors}");
         assert!(said.contains("fencepost check fencepost.yaml"), "{said}");
-        let (code, said, errors) = run(dir, &["check", "fencepost.yaml"], b"");
+        let (code, said, errors) = run(dir, &["check", "fencepost.yaml"], b"").await;
         assert_eq!(code, Some(0), "{said}{errors}");
         assert!(said.contains("NOTHING IS ENFORCED"), "{said}");
         // That of a start without a file has other keys, so it would refuse these routes.
@@ -80,16 +67,16 @@ fn what_was_written_is_observed() {
             "X-Fencing-Token: 1",
             "fencepost.yaml",
         ];
-        let (_, said, errors) = run(dir, &request, b"");
+        let (_, said, errors) = run(dir, &request, b"").await;
         let shown = said.contains("route   /orders/{id}/{*rest} (observe)\n  key     orders:7\n");
         assert!(shown, "{text}: {said}{errors}");
         // Without a token it shows the key as well.
         let request = ["explain", "PUT", "/orders/7", "fencepost.yaml"];
-        let (_, said, errors) = run(dir, &request, b"");
+        let (_, said, errors) = run(dir, &request, b"").await;
         assert!(said.contains("key     orders:7\n"), "{said}{errors}");
         // The same from the standard input, and to the standard output.
         let file = std::fs::read_to_string(dir.join("fencepost.yaml")).expect("a file");
-        let (code, printed, _) = init(dir, &[flag, "-", "--output", "-"], text.as_bytes());
+        let (code, printed, _) = init(dir, &[flag, "-", "--output", "-"], text.as_bytes()).await;
         assert_eq!(code, Some(0));
         assert_eq!(
             printed,
@@ -99,8 +86,8 @@ fn what_was_written_is_observed() {
 }
 
 /// The paths without a key are comments, and are right without their `#`.
-#[test]
-fn proposals_are_right() {
+#[tokio::test]
+async fn proposals_are_right() {
     let dir = TempDir::new().expect("a directory");
     let log = COMMON.to_owned()
         + &COMMON
@@ -110,23 +97,24 @@ fn proposals_are_right() {
         dir.path(),
         &["--access-log", "-", "--output", "-"],
         log.as_bytes(),
-    );
+    )
+    .await;
     let lines = file.lines().map(|line| match line.strip_prefix("  # ") {
         Some(rest) if rest.starts_with("- path") || rest.starts_with("  ") => format!("  {rest}\n"),
         _ => format!("{line}\n"),
     });
     let whole: String = lines.collect();
-    let (code, said, _) = run(dir.path(), &["check", "-"], whole.as_bytes());
+    let (code, said, _) = run(dir.path(), &["check", "-"], whole.as_bytes()).await;
     assert_eq!(code, Some(0), "{whole}{said}");
     assert!(said.contains("bypassed: /orders\n"), "{said}");
 }
 
-#[test]
-fn without_traffic_each_path_is_observed() {
+#[tokio::test]
+async fn without_traffic_each_path_is_observed() {
     let dir = TempDir::new().expect("a directory");
-    let (code, _, errors) = init(dir.path(), &[], b"");
+    let (code, _, errors) = init(dir.path(), &[], b"").await;
     assert_eq!(code, Some(0), "{errors}");
-    let (code, said, _) = run(dir.path(), &["check", "fencepost.yaml"], b"");
+    let (code, said, _) = run(dir.path(), &["check", "fencepost.yaml"], b"").await;
     assert_eq!(code, Some(0), "{said}");
     assert!(
         said.contains("observed only: /{*path} by key {path}"),
@@ -134,19 +122,19 @@ fn without_traffic_each_path_is_observed() {
     );
 }
 
-#[test]
-fn a_file_is_replaced_by_force_only() {
+#[tokio::test]
+async fn a_file_is_replaced_by_force_only() {
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("fencepost.yaml");
     std::fs::write(&file, "mine").expect("writable");
-    let (code, _, errors) = init(dir.path(), &[], b"");
+    let (code, _, errors) = init(dir.path(), &[], b"").await;
     assert_eq!(code, Some(1));
     assert!(
         errors.contains("fencepost.yaml exists: use --force"),
         "{errors}"
     );
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), "mine");
-    let (code, _, errors) = init(dir.path(), &["--force"], b"");
+    let (code, _, errors) = init(dir.path(), &["--force"], b"").await;
     assert_eq!(code, Some(0), "{errors}");
     assert!(
         std::fs::read_to_string(&file)
@@ -157,8 +145,8 @@ fn a_file_is_replaced_by_force_only() {
     assert_eq!(names, 1, "no other file is left");
 }
 
-#[test]
-fn what_cannot_be_read_is_refused() {
+#[tokio::test]
+async fn what_cannot_be_read_is_refused() {
     let dir = TempDir::new().expect("a directory");
     for (arguments, input, code, reason) in [
         (
@@ -202,11 +190,11 @@ fn what_cannot_be_read_is_refused() {
             "none/a.yaml cannot be written",
         ),
     ] {
-        let (found, _, errors) = init(dir.path(), arguments, input);
+        let (found, _, errors) = init(dir.path(), arguments, input).await;
         assert_eq!(found, Some(code), "{arguments:?}: {errors}");
         assert!(errors.contains(reason), "{arguments:?}: {errors}");
     }
-    let (code, _, errors) = run(dir.path(), &["init", "--upstream", "ftp://a"], b"");
+    let (code, _, errors) = run(dir.path(), &["init", "--upstream", "ftp://a"], b"").await;
     assert_eq!(code, Some(1));
     assert!(errors.contains("--upstream: upstream.url"), "{errors}");
     assert_eq!(

@@ -31,7 +31,7 @@ impl Collector {
         })
     }
 
-    /// Where it takes spans, without TLS.
+    /// The URL for spans, without TLS.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.http)
     }

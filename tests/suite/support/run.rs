@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::proxy::fencepost;
 use super::wait::Must as _;
 
-/// How a command has ended, and what it has written.
+/// The end of a command, and all that it has written.
 #[derive(Debug)]
 pub struct Exit {
     pub code: Option<i32>,
@@ -28,7 +28,7 @@ pub async fn run(command: Command) -> Exit {
 }
 
 /// As [`run`], with this on its standard input.
-pub async fn run_fed(mut command: Command, input: &str) -> Exit {
+pub async fn run_fed(mut command: Command, input: impl AsRef<[u8]>) -> Exit {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -38,7 +38,7 @@ pub async fn run_fed(mut command: Command, input: &str) -> Exit {
         .expect("it starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     // A program that does not read it may have closed it.
-    let _ = stdin.write_all(input.as_bytes()).await;
+    let _ = stdin.write_all(input.as_ref()).await;
     drop(stdin);
     let output = child.wait_with_output().must().await;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
