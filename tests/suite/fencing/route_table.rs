@@ -222,7 +222,8 @@ async fn routes_that_begin_to_enforce_are_named() {
     proxy.forward(put("/orders/7").token(41)).await;
     reload(&proxy, &config, true).await;
     proxy.until_status(412, put("/orders/7").token(41)).await;
-    let words = ["/orders/{id}", "enforce now", "barrier.settle"];
+    let before = "until now it passes unfenced: the route only observes (route /orders/{id})";
+    let words = [before, "with the new routes it is fenced as"];
     logged(&proxy, &words).await;
     proxy.stop().await;
 

@@ -156,7 +156,7 @@ async fn a_check_reads_the_standard_input() {
     let (code, out, _) = run(&["check", "-"], files).await;
     assert_eq!(code, Some(0), "{out}");
     assert!(
-        out.contains("warning: -:2: admin.token_file: /nowhere/token cannot be read here"),
+        out.contains("warning: -:2: admin.token_file: /nowhere/token cannot be read: "),
         "{out}"
     );
 
