@@ -92,8 +92,8 @@ impl Proxy {
     }
 }
 
-/// The check of an observed request, which logs what would have been refused. It runs in a task of its
-/// own.
+/// The check of an observed request, which logs what would have been refused. It runs in a task of
+/// its own.
 async fn check(
     fencing: Arc<Fencing>,
     context: Arc<Context>,

@@ -103,8 +103,8 @@ impl Proxy {
         }
     }
 
-    /// Asks the upstream whether an operation has been done, and for its answer. Nothing of it is in
-    /// flight. `None`: it has not been done.
+    /// Asks the upstream whether an operation has been done, and for its answer. Nothing of it is
+    /// in flight. `None`: it has not been done.
     ///
     /// # Errors
     /// The upstream says neither.

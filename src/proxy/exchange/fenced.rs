@@ -134,8 +134,8 @@ async fn follow(
     hand_on(open, response, watch).await
 }
 
-/// Why there is no response. The upload is a part of the exchange: if it breaks off, a part of it may
-/// have arrived.
+/// The reason why there is no response. The upload is a part of the exchange: if it breaks off, a
+/// part of it may have arrived.
 fn broken_off(error: SendError) -> Refusal {
     match error {
         SendError::Body(error) => Refusal::Broken(error.to_string()),
