@@ -50,8 +50,8 @@ pub(super) fn list_query(uri: &Uri) -> Result<(ListQuery, u16), AdminProblem> {
 pub(super) fn cut<T>(list: &mut Vec<T>, limit: u16, key: fn(&T) -> &ResourceKey) -> Option<String> {
     let more = list.len() > limit.into();
     list.truncate(limit.into());
-    let last = list.last().filter(|_| more);
-    last.map(|last| key(last).to_string())
+    let end = list.last().filter(|_| more);
+    end.map(|end| key(end).to_string())
 }
 
 /// `GET /v1/marks`.

@@ -72,8 +72,8 @@ pub async fn drained(State(state): State<AdminState>) -> Answer<Value> {
 /// `GET /metrics`.
 pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
     state.fencing.refresh_gauges();
-    let stale = state.rejections.stale_resources(wall_clock());
-    state.metrics.series.stale_resources.set(stale as u64);
+    let resources = state.rejections.stale_resources(wall_clock());
+    state.metrics.series.stale_resources.set(resources as u64);
     let text = state.metrics.encode();
     ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
 }
