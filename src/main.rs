@@ -1,5 +1,6 @@
 //! fencepost: checks fencing tokens for services that cannot. Parse, run, exit code.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,14 +25,17 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("fencepost: the runtime cannot be started: {error}");
-            return ExitCode::FAILURE;
+            return failed(&format!("the runtime cannot be started: {error}"));
         }
     };
-    let code = runtime.block_on(invocation.run()).unwrap_or_else(|error| {
-        eprintln!("{}", printable::lines(&format!("fencepost: {error:#}")));
-        ExitCode::FAILURE
-    });
+    let code = runtime.block_on(invocation.run());
+    let code = code.unwrap_or_else(|error| failed(&format!("{error:#}")));
     runtime.shutdown_timeout(LEFTOVERS);
     code
+}
+
+/// The exit code says it too, if nobody reads standard error any more.
+fn failed(why: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "fencepost: {}", printable::lines(why));
+    ExitCode::FAILURE
 }

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) fn tell(findings: &[Finding]) {
     let changes = findings.iter().filter(|f| f.change != TableChange::Added);
     for finding in changes {
-        tracing::warn!(%finding, "the new routes treat some requests in another way");
+        tracing::warn!(%finding, "the new routes treat some requests differently");
     }
 }
 

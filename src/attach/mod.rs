@@ -31,7 +31,7 @@ use self::clients::with_port;
 use self::command::{Holder, code};
 use self::forward::{Forwarder, Hold};
 use crate::app::LogOutput;
-use crate::config;
+use crate::config::{self, UpstreamUrl};
 use crate::json_values::wall_clock;
 use crate::locked::locked;
 use crate::signals::Signals;
@@ -87,6 +87,10 @@ pub async fn run(mut args: AttachArgs) -> anyhow::Result<ExitCode> {
     let own = base.split_once("://").map_or("", |(_, host)| host);
     for host in args.http_proxy.iter_mut().flatten() {
         if host.is_empty() {
+            ensure!(
+                !matches!(settings.upstream.url, UpstreamUrl::Unix(_)),
+                "--http-proxy: a Unix socket has no host; name it: --http-proxy=HOST:PORT"
+            );
             own.clone_into(host);
         }
     }

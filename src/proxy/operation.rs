@@ -88,7 +88,7 @@ impl Proxy {
             };
             if let Err(error) = &answered {
                 let error = error.detail(None, true);
-                tracing::warn!(%error, "a look-up says nothing of its operation");
+                tracing::warn!(%error, "a look-up did not settle its operation");
             }
         }
         match answered {

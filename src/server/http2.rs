@@ -5,7 +5,7 @@
 //!
 //! - *Streams* (`limits.http2_streams`, `limits.in_flight_per_connection`): requests at once. A
 //!   client may open streams only to reset them (CVE-2023-44487, "rapid reset"). At most
-//!   [`UNACCEPTED_RESETS`] of them may be reset before a handler sees them; later ones have their
+//!   [`UNACCEPTED_RESETS`] of them may be reset before a handler sees them; later ones hold
 //!   permits. At most [`BROKEN_STREAMS`] streams of a connection may be reset for breaking the
 //!   rules (CVE-2025-8671, "made you reset").
 //! - *Received data*: [`CONNECTION_WINDOW`] for a connection, of which one stream takes at most
@@ -127,7 +127,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
 }
 
 /// Resolves when GOAWAY must be sent. HTTP/2 then ends in two steps, and waits for the client in
-/// between. One that does not answer is closed by its pings.
+/// between. One that does not answer is closed when it misses its pings.
 async fn due(site: &Site<'_>) {
     let Site { state, proxy, .. } = site;
     let mut timer = DeadlineTimer::default();

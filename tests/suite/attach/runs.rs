@@ -322,4 +322,12 @@ async fn a_program_whose_url_cannot_be_changed_comes_by_http_proxy() {
         let ran = run(&mut attach(&url(&proxy), &arguments)).await;
         assert!(ran.said.contains(status), "{at}: {}", ran.said);
     }
+    // A Unix socket has none.
+    let nameless = run(&mut attach(
+        "unix:/nowhere",
+        &["--token", "41", "--http-proxy", "true"],
+    ))
+    .await;
+    assert_eq!(nameless.code, Some(1), "{}", nameless.said);
+    assert!(nameless.said.contains("name it"), "{}", nameless.said);
 }
