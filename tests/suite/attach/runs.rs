@@ -325,7 +325,7 @@ async fn a_program_whose_url_cannot_be_changed_comes_by_http_proxy() {
     // A Unix socket has none.
     let nameless = run(&mut attach(
         "unix:/nowhere",
-        &["--token", "41", "--http-proxy", "true"],
+        &["--token", "41", "--http-proxy", "--", "true"],
     ))
     .await;
     assert_eq!(nameless.code, Some(1), "{}", nameless.said);
