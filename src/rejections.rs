@@ -20,7 +20,10 @@ use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
 /// The number of refusals that a proxy keeps, and of unknown outcomes.
-const KEPT: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+const KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// The greatest count of resources with recent stale requests.
+const MOST_STALE: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// The age up to which a stale request counts as recent.
 const RECENT: Duration = Duration::from_mins(5);
@@ -92,6 +95,9 @@ pub struct Rejections {
     refused: Latest,
     /// These requests were sent, and are no refusals.
     unknown: Latest,
+    /// The resources of the latest stale refusals, and when each was. No other refusal takes their
+    /// places.
+    stale: Mutex<LruCache<u64, SystemTime>>,
 }
 
 /// By the hash of what makes them alike, the latest first. Held for a push or a copy, never across
@@ -112,6 +118,7 @@ impl Rejections {
             hasher: RandomState::new(),
             refused: Mutex::new(LruCache::new(capacity)),
             unknown: Mutex::new(LruCache::new(capacity)),
+            stale: Mutex::new(LruCache::new(MOST_STALE)),
         }
     }
 
@@ -124,6 +131,10 @@ impl Rejections {
         let alike = (refusal.outcome, client, &refusal.route, subject);
         let itself = unknown.then_some((refusal.at, &refusal.request.request_id));
         let key = self.hasher.hash_one((alike, itself));
+        if refusal.outcome == Outcome::StaleToken {
+            let resource = self.hasher.hash_one(&refusal.resource);
+            locked(&self.stale).put(resource, refusal.at);
+        }
         let mut list = locked(self.list(unknown));
         if let Some(before) = list.pop(&key) {
             refusal.times += before.times;
@@ -136,12 +147,9 @@ impl Rejections {
     /// as the list goes.
     #[must_use]
     pub fn stale_resources(&self, now: SystemTime) -> usize {
-        let list = locked(&self.refused);
-        let stale = list.iter().filter(|(_, one)| one.is_recently_stale(now));
-        stale
-            .map(|(_, one)| &one.resource)
-            .collect::<HashSet<_>>()
-            .len()
+        let stale = locked(&self.stale);
+        let age = |at: &SystemTime| now.duration_since(*at).unwrap_or_default();
+        stale.iter().filter(|(_, at)| age(at) < RECENT).count()
     }
 
     /// A sign that the lock service counts from the beginning again: on several resources, tokens
@@ -333,10 +341,13 @@ mod tests {
         for (resource, seconds) in [("a", 0), ("a", 0), ("b", 1), ("a", 29)] {
             list.push(stale(resource, seconds));
         }
-        list.push(Rejection {
-            outcome: Outcome::MalformedToken,
-            ..stale("c", 29)
-        });
+        // Others neither count nor take their places.
+        for n in 0..2_000 {
+            list.push(Rejection {
+                outcome: Outcome::MalformedToken,
+                ..stale(&format!("c:{n}"), 29)
+            });
+        }
         for (seconds, count) in [(300, 2), (301, 1), (328, 1), (329, 0)] {
             assert_eq!(list.stale_resources(at(seconds)), count, "{seconds}");
         }

@@ -67,8 +67,8 @@ families! {
         counters("fencepost_stale_rejections_total", &["route", "decided_by"]);
     /// How far below the mark refused tokens were: mark minus token; 0 is a spent token.
     stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
-    /// Distinct resources that had a stale request refused in the last 5 minutes, among the latest
-    /// 1,000 refusals of any kind.
+    /// Distinct resources that had a stale request refused in the last 5 minutes. 1,000 means 1,000
+    /// or more.
     stale_resources: GenericGauge<AtomicU64> = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
     /// but not the wait at the barrier. An answer from memory counts as 0.

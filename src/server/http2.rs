@@ -42,9 +42,9 @@ use hyper::rt::Executor;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ActiveStream, ClientIo, Signal, Site};
+use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site};
 use crate::body::{BoxError, Received};
 use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
@@ -118,7 +118,11 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
         served = &mut serving => served,
         () = due(site) => {
             serving.as_mut().graceful_shutdown();
-            serving.await
+            tokio::select! {
+                biased;
+                served = &mut serving => served,
+                () = without_request(state, proxy.limits.head_timeout.0) => return,
+            }
         }
     };
     if let Err(error) = served {
@@ -126,8 +130,8 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     }
 }
 
-/// Resolves when GOAWAY must be sent. HTTP/2 then ends in two steps, and waits for the client in
-/// between. One that does not answer is closed when it misses its pings.
+/// Resolves when GOAWAY must be sent. The client may then keep the connection open without a request
+/// for `limits.head_timeout`: HTTP/2 ends in two steps, and waits for the client in between.
 async fn due(site: &Site<'_>) {
     let Site { state, proxy, .. } = site;
     let mut timer = DeadlineTimer::default();
@@ -144,6 +148,16 @@ async fn due(site: &Site<'_>) {
         Poll::Ready(())
     })
     .await;
+}
+
+/// Resolves when the connection has no request after `patience`, or a multiple of it.
+async fn without_request(state: &ConnectionState, patience: Duration) {
+    loop {
+        sleep(patience).await;
+        if state.idle_since().is_some() {
+            return;
+        }
+    }
 }
 
 tokio::task_local! {
@@ -218,8 +232,6 @@ impl Body for WatchedBody {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::sleep;
-
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(30);
