@@ -63,12 +63,9 @@ pub struct Rejection {
     pub first_at: SystemTime,
 }
 
-impl Rejection {
-    /// True if its token was stale, and it was refused in the last 5 minutes.
-    fn is_recently_stale(&self, now: SystemTime) -> bool {
-        let age = now.duration_since(self.at).unwrap_or_default();
-        self.outcome == Outcome::StaleToken && age < RECENT
-    }
+/// True if a request was refused in the last 5 minutes.
+fn is_recent(at: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(at).unwrap_or_default() < RECENT
 }
 
 /// A request in words, for log lines and operators. A member is `None` if the request had no such
@@ -148,8 +145,7 @@ impl Rejections {
     #[must_use]
     pub fn stale_resources(&self, now: SystemTime) -> usize {
         let stale = locked(&self.stale);
-        let age = |at: &SystemTime| now.duration_since(*at).unwrap_or_default();
-        stale.iter().filter(|(_, at)| age(at) < RECENT).count()
+        stale.iter().filter(|(_, at)| is_recent(**at, now)).count()
     }
 
     /// A sign that the lock service counts from the beginning again: on several resources, tokens
@@ -162,7 +158,8 @@ impl Rejections {
                 return false;
             };
             let (gap, half) = (token.gap_to(mark), mark.get().unsigned_abs() / 2);
-            gap >= RESET_GAP && gap > half && one.is_recently_stale(now)
+            let is_stale = one.outcome == Outcome::StaleToken;
+            is_stale && gap >= RESET_GAP && gap > half && is_recent(one.at, now)
         };
         let far_below = list.iter().map(|(_, one)| one).filter(far_below);
         let (resources, marks): (HashSet<_>, Vec<_>) =

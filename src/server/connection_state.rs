@@ -1,5 +1,5 @@
-//! What the parts of a connection share. Above all its state: its requests, and the latest
-//! [signal](Signal) that it has got.
+//! The state that the parts of a connection share: its requests, and the latest [signal](Signal) that
+//! it has got.
 //!
 //! Everything is an atomic, and there is one waker. A request changes one or two words that no
 //! other connection touches, and wakes no task.

@@ -294,7 +294,7 @@ impl Report {
     }
 }
 
-/// A path, and those of the values around it, but for that of the whole configuration.
+/// The path, and the paths of the values around it, up to a top-level field.
 fn around(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.rmatch_indices(['.', '[']);
     iter::once(path).chain(ends.map(|(end, _)| &path[..end]))
