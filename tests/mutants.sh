@@ -129,7 +129,7 @@ meet() {
     ln "$inside" "$work/$folder/inside"
     (
         export FENCEPOST_MUTANT="$work/$folder/fencepost" RUST_BACKTRACE=0
-        export RUST_TEST_THREADS=$(($(nproc) * 2))
+        export RUST_TEST_THREADS=$threads
         # shellcheck disable=SC2086 # lists of filters
         [ -z "$tests_inside" ] || timeout 600 "$work/$folder/inside" $tests_inside || exit
         # shellcheck disable=SC2086
@@ -216,8 +216,10 @@ busy() {
 # Says how all have fared but so many.
 drain() { while busy "$(($1 + 1))"; do next && report; done; }
 
-# The program with no mutant, whose tests must pass.
+# The program with no mutant, whose tests must pass. They are as many as those of all mutants.
+threads=$(($(nproc) * 6))
 meet none "$(outside_for "$@")" ''
+threads=$(($(nproc) * 2))
 meet none-inside '' "$(inside_for "$@")"
 # A test that notices has mostly waited in vain: many are met at a time.
 for name in "$@"; do
@@ -237,7 +239,7 @@ echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be us
 
 if [ -n "$model" ]; then
     echo "tests/mutants.sh: the model's"
-    cargo test --locked -p fencepost-model --test mutants -- --nocapture >"$work/model.log" 2>&1 ||
+    cargo test --locked -p fencepost-model --target-dir target/model --test mutants -- --nocapture >"$work/model.log" 2>&1 ||
         { cat "$work/model.log"; exit 1; }
     grep ' steps to ' "$work/model.log"
 fi

@@ -208,35 +208,40 @@ else
     there cc && there /usr/include/stdio.h || install_packages
     aside=
     mutants=
+    # What takes minutes to compile and seconds to test is compiled of what the other tests leave of the
+    # machine. In a session of its own, so that all of it ends if this script does. The tests below
+    # report what it comes to.
+    aside() {
+        setsid nice -n 19 sh -c "$@" >/dev/null 2>&1 &
+        aside="$aside -$!"
+    }
     install &
     installing=$!
-    trap 'kill "$installing" 2>/dev/null || true; [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true; rm -rf "$mutants"' EXIT
+    # shellcheck disable=SC2086 # lists of process groups
+    trap 'kill "$installing" 2>/dev/null || true; [ -z "$aside" ] || kill -- $aside 2>/dev/null || true; rm -rf "$mutants"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
     # Where nothing is compiled yet, what makes the next build shorter makes this one longer.
     [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
+    # They share nothing with the program.
+    aside 'cargo test --locked --no-run -p fencepost-model --target-dir target/model; .ci/book'
     cargo test --locked --no-run
     wait $installing
-    # What takes minutes to compile and seconds to test is compiled of what the other tests leave of the
-    # machine: the image, mdBook, the model, the mutants. In a session of its own, so that all of it
-    # ends if this script does. The tests below report what it comes to.
     mutants=$(mktemp -d target/mutants.XXXXXX)
     # shellcheck disable=SC2016 # expanded by that shell
-    setsid nice -n 19 sh -c '
+    aside '
         cargo test --locked --test suite -- image::it_has_one_program
-        cargo test --locked --no-run -p fencepost-model
         cargo test --locked --no-run -p fencepost-fuzz
         [ -n "$2" ] || tests/mutants.sh --build "$1"
-        .ci/book
-    ' sh "$mutants" "$(missing)" >/dev/null 2>&1 &
-    aside=$!
+    ' sh "$mutants" "$(missing)"
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -p fencepost -p fencepost-conformance -- \
         --skip fire:: --skip image:: --skip book::
-    cargo test --locked -p fencepost-model --test holds
+    cargo test --locked -p fencepost-model --target-dir target/model --test holds
     # Seconds of fuzzing, the same each time too; docs/internals/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
-    wait "$aside" || true
+    # shellcheck disable=SC2086 # a list
+    for one in $aside; do wait "${one#-}" || true; done
     aside=
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
