@@ -2,8 +2,8 @@
 //! Those that Debian has are asked. A key of captures as they come takes `7` and `7.json` for two
 //! things, which is right with any other service; a key of plain captures refuses one of them.
 
-use super::readers::{Things, ruby, script_of_python};
-use super::{KeyRule, Keyed, accepted, assert_one_key, spellings, targets};
+use super::readers::{Things, django, rails};
+use super::{KeyRule, accepted, assert_one_key, spellings, targets};
 use crate::support::or_return;
 
 /// The fenced routes, with captures as they come and with plain ones.
@@ -13,17 +13,12 @@ const PLAIN: (&str, &str) = ("/things/{id}/{*rest}", "order:{id|plain}");
 /// Two spellings of one thing to these frameworks.
 const TWINS: [&str; 2] = ["/things/a", "/things/a.json"];
 
-fn plain_ones() -> Vec<Keyed> {
-    let all = spellings::paths().into_iter().chain(spellings::suffixed());
-    let keyed = accepted(&KeyRule::new(PLAIN), all);
-    assert!(keyed.len() > 1000, "only {} are accepted", keyed.len());
-    keyed
-}
-
 /// With the key of captures as they come, the framework takes what has two keys for one thing; with
 /// the key of plain ones it takes nothing so.
 fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Things>>) {
-    let keyed = plain_ones();
+    let all = spellings::paths().into_iter().chain(spellings::suffixed());
+    let keyed = accepted(&KeyRule::new(PLAIN), all);
+    assert!(keyed.len() > 1000, "only {} are accepted", keyed.len());
     let answers = or_return!(ask(&targets(&keyed)));
     assert_one_key(framework, &keyed, &answers);
     let twins = TWINS.map(|path| path.as_bytes().to_vec());
@@ -40,12 +35,10 @@ fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Th
 
 #[test]
 fn what_is_one_thing_to_django_rest_framework_has_one_plain_key() {
-    let ask = |targets: &[Vec<u8>]| script_of_python("rest_framework", "drf.py", targets);
-    assert_plain_helps("Django REST framework", ask);
+    assert_plain_helps("Django REST framework", django);
 }
 
 #[test]
 fn what_is_one_thing_to_rails_has_one_plain_key() {
-    let ask = |targets: &[Vec<u8>]| ruby("action_controller", "rails.rb", targets);
-    assert_plain_helps("Rails", ask);
+    assert_plain_helps("Rails", rails);
 }

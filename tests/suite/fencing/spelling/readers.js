@@ -1,4 +1,5 @@
 // What Node acts on: lines of hex in (a request target), lines of hex out, one column per reading.
+process.noDeprecation = true;
 const path = require('node:path').posix;
 const legacy = require('node:url');
 const querystring = require('node:querystring');

@@ -7,9 +7,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::eventually;
+use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
-use crate::support::process::Process;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::tool;
 use crate::support::wait::soon;
@@ -57,98 +56,65 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(digits).collect()
 }
 
-fn script(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/suite/fencing/spelling")
-        .join(name)
+/// The reading of a script in this language, whose program loads what the script needs by these
+/// arguments. `None`, and a line that says so, if that is not installed.
+fn script(
+    (tool, program): (&str, &str),
+    loads: [&str; 2],
+    file: &str,
+    targets: &[Vec<u8>],
+) -> Option<Vec<Things>> {
+    let can = |program: &String| {
+        let mut load = Command::new(program);
+        let load = load.args(loads).stdout(Stdio::null()).stderr(Stdio::null());
+        !is_skipped(tool) && load.status().is_ok_and(|status| status.success())
+    };
+    let programs = [program.to_owned(), format!("/usr/bin/{program}")];
+    let Some(program) = programs.into_iter().find(can) else {
+        lacks(tool);
+        return None;
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/fencing/spelling");
+    Some(ask(Command::new(program).arg(folder.join(file)), targets))
 }
 
-/// Python's reading; `None`, and a line that says so, if it is not installed.
 pub fn python(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let python = tool("python3")?;
-    let mut command = Command::new(python);
-    Some(ask(command.arg(script("readers.py")), targets))
+    let python = ("python3", "python3");
+    script(python, ["-c", ""], "readers.py", targets)
 }
 
-/// Node's reading; `None`, and a line that says so, if it is not installed.
 pub fn node(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let node = tool("node")?;
-    let mut command = Command::new(node);
-    command.arg("--no-deprecation").arg(script("readers.js"));
-    Some(ask(&mut command, targets))
+    script(("node", "node"), ["-e", ""], "readers.js", targets)
 }
 
-/// Readings by a script that needs a module of Debian's Python; `None`, and a line that
-/// says so, if that is not installed.
-pub fn script_of_python(module: &str, file: &str, targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let import = format!("import {module}");
-    let has =
-        |python: &&str| !is_skipped(module) && loads(Command::new(python).args(["-c", &import]));
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
-        lacks(module);
-        return None;
-    };
-    Some(ask(Command::new(python).arg(script(file)), targets))
+pub fn django(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
+    let loads = ["-c", "import rest_framework"];
+    script(("rest_framework", "python3"), loads, "drf.py", targets)
 }
 
-/// The same with Ruby.
-pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let require = format!("require {library:?}");
-    let has =
-        |ruby: &&str| !is_skipped(library) && loads(Command::new(ruby).args(["-e", &require]));
-    let Some(ruby) = ["ruby", "/usr/bin/ruby"].into_iter().find(has) else {
-        lacks(library);
-        return None;
-    };
-    Some(ask(Command::new(ruby).arg(script(file)), targets))
-}
-
-fn loads(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+pub fn rails(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
+    let loads = ["-e", "require 'action_controller'"];
+    script(("action_controller", "ruby"), loads, "rails.rb", targets)
 }
 
 /// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,
 /// and a line that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let binary = tool("nginx")?;
-    let dir = TempDir::new().expect("a temporary directory");
-    let here = dir.path().display();
-    let ports = [free_port(), free_port(), free_port()];
-    let configuration = format!(
-        "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log crit;
-         events {{}}
-         http {{
-           access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
-           fastcgi_temp_path {here}/fastcgi; uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
-           keepalive_requests 1000000; default_type text/plain;
-           server {{ listen 127.0.0.1:{}; location / {{ return 200 \"$uri\"; }} }}
-           server {{ listen 127.0.0.1:{}; merge_slashes off; location / {{ return 200 \"$uri\"; }} }}
-           server {{ listen 127.0.0.1:{};
-             location /things {{ alias /srv/stuff; return 200 \"$request_filename\"; }}
-             location / {{ root /srv/rest; return 200 \"$request_filename\"; }}
-           }}
-         }}",
-        ports[0], ports[1], ports[2]
+    let (apart, aliased) = (free_port(), free_port());
+    let more = format!(
+        "keepalive_requests 1000000; default_type text/plain;
+         server {{ listen 127.0.0.1:{apart}; merge_slashes off; location / {{ return 200 \"$uri\"; }} }}
+         server {{ listen 127.0.0.1:{aliased};
+           location /things {{ alias /srv/stuff; return 200 \"$request_filename\"; }}
+           location / {{ root /srv/rest; return 200 \"$request_filename\"; }}
+         }}"
     );
-    let file = dir.path().join("nginx.conf");
-    std::fs::write(&file, configuration).expect("the directory is writable");
-    let _process = Process::start(
-        Command::new(binary)
-            .arg("-p")
-            .arg(dir.path())
-            .arg("-e")
-            .arg(dir.path().join("start.log"))
-            .arg("-c")
-            .arg(&file),
-    );
+    let nginx = Nginx::start(&binary, "return 200 \"$uri\";", &more).await;
     let mut answers = vec![Vec::new(); targets.len()];
-    for port in ports {
+    for port in [nginx.port, apart, aliased] {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut wire = eventually("nginx to listen", || async {
-            Wire::connect(address).await.ok()
-        })
-        .await;
+        let mut wire = Wire::connect(address).await.expect("it listens");
         for (target, things) in targets.iter().zip(&mut answers) {
             let asked = soon("nginx's answer", one(&mut wire, target)).await;
             if asked.is_none() {

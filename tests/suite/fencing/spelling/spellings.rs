@@ -203,28 +203,7 @@ pub fn queries() -> BTreeSet<Vec<u8>> {
 
 /// Ordinary characters of a path (RFC 3986, 3.3) must pass.
 pub fn plain() -> Vec<String> {
-    let mut plain = Vec::new();
-    for byte in b'!'..=b'~' {
-        let sign = char::from(byte);
-        let legal = sign.is_ascii_alphanumeric() || "-._~!$&'()*+,=:@".contains(sign);
-        if legal {
-            plain.extend(
-                ["/things/a*", "/things/*a", "/things/a*b"]
-                    .map(|place| place.replace('*', &sign.to_string())),
-            );
-        }
-        if !"/\\;?#".contains(sign) {
-            let escaped = format!("%{byte:02X}");
-            plain.extend(
-                ["/things/a*", "/things/*a", "/things/a*b", "/things/*b*"]
-                    .map(|place| place.replace('*', &escaped)),
-            );
-        }
-        if sign.is_ascii_alphanumeric() {
-            plain.push(format!("/things/{sign}"));
-        }
-    }
-    for path in [
+    let mut plain = [
         "/things/%C3%A9",
         "/things/%e2%82%ac",
         "/things/%F0%9F%98%80",
@@ -242,8 +221,24 @@ pub fn plain() -> Vec<String> {
         "/things/~user",
         "/things/*",
         "/things/%2A",
-    ] {
-        plain.push(path.to_owned());
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for byte in b'!'..=b'~' {
+        let sign = char::from(byte);
+        let mut at = |places: &[&str], text: String| {
+            plain.extend(places.iter().map(|place| place.replace('*', &text)));
+        };
+        let places = ["/things/a*", "/things/*a", "/things/a*b", "/things/*b*"];
+        if sign.is_ascii_alphanumeric() || "-._~!$&'()*+,=:@".contains(sign) {
+            at(&places[..3], sign.to_string());
+        }
+        if !"/\\;?#".contains(sign) {
+            at(&places, format!("%{byte:02X}"));
+        }
+        if sign.is_ascii_alphanumeric() {
+            at(&["/things/*"], sign.to_string());
+        }
     }
     plain
 }
