@@ -3,9 +3,8 @@
     {"url": URL, "call": "put_object", "with": {…}, "token": "42"}     one request
     {"url": URL, "state": "BUCKET"}                                    what is in a bucket
 
-`sign` has the token signed, `retry` leaves the SDK's retries on, `host` addresses the bucket by a
-host name in place of the path. "$UploadId" and "$ETag" in `with` are those of the latest answer
-that had one.
+An empty token is none. `host` addresses the bucket by a host name in place of the path. "$UploadId"
+and "$ETag" in `with` are those of the latest answer that had one.
 """
 
 import functools
@@ -24,16 +23,15 @@ SAVED = {}
 
 
 @functools.cache
-def client(url, token=None, sign=False, retry=False):
-    retries = {} if retry else {"total_max_attempts": 1}
-    config = Config(retries=retries, s3={"addressing_style": "path"})
+def client(url, token):
+    config = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
     made = boto3.client("s3", endpoint_url=url, config=config)
 
     def add(request, **_):
         request.headers["X-Fencing-Token"] = token
 
-    if token is not None:
-        made.meta.events.register("before-sign.s3" if sign else "before-send.s3", add)
+    if token:
+        made.meta.events.register("before-send.s3", add)
     return made
 
 
@@ -50,7 +48,7 @@ def done(step):
     if "size" in step:
         arguments["Body"] = b"x" * step["size"]
     try:
-        answer = getattr(client(*[step.get(name) for name in ("url", "token", "sign", "retry")]), step["call"])(**arguments)
+        answer = getattr(client(step["url"], step.get("token")), step["call"])(**arguments)
     except ClientError as error:
         said = error.response["ResponseMetadata"]
         headers = said["HTTPHeaders"]
@@ -69,7 +67,7 @@ def done(step):
 
 def state(step):
     """Objects, tags, uploads that are not complete, and their parts."""
-    s3, bucket = client(step["url"]), step["state"]
+    s3, bucket = client(step["url"], None), step["state"]
     objects = s3.list_objects_v2(Bucket=bucket).get("Contents", [])
     tags = {one["Key"]: s3.get_object_tagging(Bucket=bucket, Key=one["Key"])["TagSet"] for one in objects}
     uploads = s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
