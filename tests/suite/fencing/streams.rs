@@ -2,7 +2,6 @@
 //! outlives its permit, and nothing of one that was given up arrives later (guarantees G2 and G5).
 //! The upstream is written by hand, and tells requests by their bodies.
 
-mod plain;
 mod uploads;
 
 use std::io::ErrorKind;
@@ -174,14 +173,16 @@ async fn a_reload_lets_what_was_sent_end_on_its_connection() {
     old.drain().await.1.expect("closed, and not reset");
 }
 
+/// A closed window keeps its body back: it is never sent, since its connection is reset.
 #[tokio::test]
 async fn a_request_that_is_given_up_takes_no_other_along() {
-    let more = "{ upstream: { timeout: 1s }, barrier: { wait: 100ms, settle: 300s } }";
+    let more = "{ upstream: { timeout: 1s }, body: { timeout: 1s },
+                  barrier: { wait: 100ms, settle: 300s } }";
     let (upstream, _config, proxy) = started(more).await;
     let (mut held, mut peer, stream) = long(&proxy, &upstream, &[]).await;
-    let slow = proxy.start_request(order(7, 41, "slow"));
-    let mut other = upstream.accept_http2(&[]).await;
-    other.request().await;
+    let slow = proxy.start_request(order(7, 41, "kept back"));
+    let mut other = upstream.accept_http2(&[(INITIAL_WINDOW_SIZE, 0)]).await;
+    other.until("the head", |frame| frame.kind == HEADERS).await;
     joined(slow).await.assert_problem(504, "outcome-unknown");
     reset_by_the_proxy(&mut other).await;
     assert_eq!(unknown(&proxy, "order:7").await, (1, 0));
@@ -191,44 +192,6 @@ async fn a_request_that_is_given_up_takes_no_other_along() {
     peer.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     assert_eq!(unknown(&proxy, "order:1").await, (0, 0));
-}
-
-/// The upstream's window was closed, and opens when the request has been given up.
-#[tokio::test]
-async fn what_a_closed_window_holds_back_is_never_sent() {
-    let more = "{ upstream: { timeout: 1s }, body: { timeout: 1s } }";
-    let (upstream, _config, proxy) = started(more).await;
-    let closed = [(INITIAL_WINDOW_SIZE, 0)];
-    let sent = proxy.start_request(order(7, 41, "kept back"));
-    let mut peer = upstream.accept_http2(&closed).await;
-    let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
-    joined(sent).await.assert_problem(504, "outcome-unknown");
-    let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
-    let _ = peer.send(&open).await;
-    while let Ok(frame) = soon("the end", peer.frame()).await {
-        assert_ne!(frame.kind, DATA);
-    }
-}
-
-/// The way to the upstream is stuck: megabytes lie in the kernel, and the confirmation cannot get
-/// through.
-#[tokio::test]
-async fn what_is_stuck_in_the_kernel_when_a_request_is_given_up_is_never_sent() {
-    let upstream = BareUpstream::narrow();
-    let more = "{ body: { buffer: 16MiB, timeout: 1s }, upstream: { timeout: 1s } }";
-    let proxy = Proxy::start(&Config::to(&upstream.h2c(), &Store::sqlite()).with(more)).await;
-    let large = "x".repeat(8 << 20);
-    let sent = proxy.start_request(order(7, 41, &large));
-    let wide = [(INITIAL_WINDOW_SIZE, 1 << 30)];
-    let mut peer = upstream.accept_http2(&wide).await;
-    let more = frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
-    peer.send(&more).await.expect("taken");
-    let sent = joined(sent).await;
-    sent.assert_problem(504, "outcome-unknown");
-    let (read, end) = soon("the end", peer.drain()).await;
-    let error = end.expect_err("a reset");
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert!(read < 64 << 10, "{read}");
 }
 
 /// An empty body is handed over with the head: the answer is late from then on.
@@ -283,21 +246,21 @@ async fn an_idle_connection_whose_upstream_lowers_its_limit_to_none_is_left() {
 }
 
 /// A request that the upstream has not processed, by its own word, has settled; it was written
-/// once, and is not sent again.
+/// once, and is not sent again, not even a read.
 #[tokio::test]
 async fn what_the_upstream_has_not_processed_has_settled() {
     let (upstream, _config, proxy) = started(NEVER).await;
-    let left_out = proxy.start_request(order(7, 42, "left out"));
-    let mut peer = upstream.accept_http2(&[]).await;
-    peer.request().await;
-    peer.send(&frame(GOAWAY, 0, 0, &[0; 8]))
-        .await
-        .expect("taken");
-    let left_out = joined(left_out).await;
-    let problem = left_out.assert_problem(502, "upstream-unreachable");
-    assert_eq!(problem["retry"], "same-token");
-    assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
-
+    for request in [order(7, 42, "left out"), get("/orders/7")] {
+        let left_out = proxy.start_request(request);
+        let mut peer = upstream.accept_http2(&[]).await;
+        peer.request().await;
+        let goaway = frame(GOAWAY, 0, 0, &[0; 8]);
+        peer.send(&goaway).await.expect("taken");
+        let left_out = joined(left_out).await;
+        let problem = left_out.assert_problem(502, "upstream-unreachable");
+        assert_eq!(problem["retry"], "same-token");
+        assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
+    }
     let _second = served(&proxy, order(7, 43, "next"), &upstream, &[], "next").await;
 }
 
@@ -386,4 +349,32 @@ async fn an_upload_that_breaks_off_resets_its_own_connection_alone() {
     until_unknown(&proxy, "order:7").await;
     peer.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
+}
+
+/// A connection may lead nowhere without an error. A request that is not fenced has one to itself
+/// too, and if it gets no answer, ends that one and no other.
+#[tokio::test]
+async fn a_connection_on_which_a_request_got_no_answer_is_closed() {
+    for leaves in [false, true] {
+        let timeout = if leaves { "300s" } else { "300ms" };
+        let more = format!("upstream: {{ timeout: {timeout}, idle_timeout: 300s }}");
+        let (upstream, _config, proxy) = started(&more).await;
+        let mut held = proxy.begin(&get("/orders/7"), b"").await;
+        let mut first = upstream.accept_http2(&[]).await;
+        let (stream, _) = first.request().await;
+        first.respond(stream, false).await;
+
+        let mut lost = proxy.begin(&get("/orders/7"), b"").await;
+        let mut silent = upstream.accept_http2(&[]).await;
+        silent.request().await;
+        if leaves {
+            drop(lost);
+        } else {
+            lost.finish().await.assert_problem(504, "outcome-unknown");
+        }
+        let _ = soon("the end", silent.drain()).await;
+        let _third = served(&proxy, get("/orders/7"), &upstream, &[], "").await;
+        first.data(stream, b"end", true).await;
+        assert_eq!(held.finish().await.text(), "end");
+    }
 }
