@@ -1,10 +1,12 @@
 //! An operator stops enforcing, or removes a route, without stopping the proxies.
 
-use super::route_table::{ACCEPT, ORDERS, logged, reload, routes, two};
-use crate::support::{Config, Proxy, Upstream, or_return, over_both_stores, put};
+use super::route_table::{ORDERS, accept, logged, reload, routes};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, over_both_stores, put};
 
 /// A finding about a route that observes.
 const OBSERVES: &str = "unfenced: the route only observes (route /orders/{id}/{*rest})";
+/// A finding about a route that has enforced before.
+const EARLIER: &str = "under earlier routes it is fenced as order:{id}";
 
 over_both_stores! {
     /// An operator rolls back without a stop, and the marks are there when he enforces again.
@@ -28,12 +30,9 @@ over_both_stores! {
         let mut proxy = Proxy::start(&observed).await;
         let other = routes(&["{ path: '/orders/{id}/{*rest}', resource: 'other:{id}' }"]);
         let other = enforced.clone().with(&other);
-        for (wrong, word) in [
-            (&other, "under earlier routes it is fenced as order:{id}"),
-            (&with("mode: bypass"), "under earlier routes it is fenced as order:{id}"),
-        ] {
+        for wrong in [&other, &with("mode: bypass")] {
             reload(&proxy, wrong, false).await;
-            logged(&proxy, &["was not reloaded", word]).await;
+            logged(&proxy, &["was not reloaded", EARLIER]).await;
         }
         reload(&proxy, &enforced, true).await;
         proxy.stale(put("/orders/7").token(42)).await;
@@ -41,9 +40,7 @@ over_both_stores! {
         proxy.stop().await;
         assert_eq!(upstream.count(), 3);
         // What was accepted keeps nothing.
-        let (status, said) = Proxy::run_with(&other, ACCEPT).await;
-        let forgotten = "earlier routes that do not enforce now are no longer remembered";
-        assert!(status.success() && said.contains(forgotten), "{said}");
+        accept(&other, "earlier routes that do not enforce now are no longer remembered").await;
         let proxy = Proxy::start(&other).await;
         proxy.forward(put("/orders/7").token(1)).await;
     }
@@ -63,9 +60,9 @@ over_both_stores! {
         let other = ORDERS.replace("order:", "other:");
         let other = one.clone().with(&routes(&[&other, bills]));
         reload(&proxy, &other, false).await;
-        logged(&proxy, &["was not reloaded", "under earlier routes it is fenced as order:{id}"]).await;
+        logged(&proxy, &["was not reloaded", EARLIER]).await;
         proxy.stop().await;
-        Proxy::refused_for(&other, &["under earlier routes it is fenced as order:{id}"]).await;
+        Proxy::refused_for(&other, &[EARLIER]).await;
         let proxy = Proxy::start(&both).await;
         proxy.stale(put("/orders/7").token(41)).await;
     }
@@ -74,7 +71,8 @@ over_both_stores! {
 /// As a Deployment does it: a new proxy starts before the old one ends.
 #[tokio::test]
 async fn a_roll_out_leads_to_observing_and_back() {
-    let (upstream, config, mut old) = or_return!(two("{}").await);
+    let store = or_return!(Store::postgres().await);
+    let (upstream, config, mut old) = Proxy::with_config(&store, "{}").await;
     old.forward(put("/orders/7").token(42)).await;
     old.stale(put("/orders/7").token(41)).await;
     let mut observing = Proxy::start(&config.clone().route("mode: observe")).await;
