@@ -201,48 +201,6 @@ pub fn queries() -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// Ordinary characters of a path (RFC 3986, 3.3) must pass.
-pub fn plain() -> Vec<String> {
-    let mut plain = [
-        "/things/%C3%A9",
-        "/things/%e2%82%ac",
-        "/things/%F0%9F%98%80",
-        "/things/a%20b",
-        "/things/...",
-        "/things/a..b",
-        "/things/..a",
-        "/things/100%25",
-        "/things/100%25off",
-        "/things/7f3b6c1e-0000-4000-8000-000000000000",
-        "/things/a%2Eb",
-        "/things/2026-01-01T00:00:00Z",
-        "/things/a@b.test",
-        "/things/(a,b)",
-        "/things/~user",
-        "/things/*",
-        "/things/%2A",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    for byte in b'!'..=b'~' {
-        let sign = char::from(byte);
-        let mut at = |places: &[&str], text: String| {
-            plain.extend(places.iter().map(|place| place.replace('*', &text)));
-        };
-        let places = ["/things/a*", "/things/*a", "/things/a*b", "/things/*b*"];
-        if sign.is_ascii_alphanumeric() || "-._~!$&'()*+,=:@".contains(sign) {
-            at(&places[..3], sign.to_string());
-        }
-        if !"/\\;?#".contains(sign) {
-            at(&places, format!("%{byte:02X}"));
-        }
-        if sign.is_ascii_alphanumeric() {
-            at(&["/things/*"], sign.to_string());
-        }
-    }
-    plain
-}
-
 /// Names with what frameworks cut off them.
 pub fn suffixed() -> BTreeSet<Vec<u8>> {
     let suffixes = [
