@@ -70,8 +70,8 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd, fire::patroni
-etcd-client:etcdctl:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
+etcd-server:etcd:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
+etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
 redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
 redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, peers::
@@ -85,8 +85,8 @@ python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::, peers::http::http_cache_tests
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
 golang-go:go:client_recipes:: with Go
-default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
-libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
+default-jdk-headless:javac:client_recipes:: with Java
+libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 jq:jq:commands::

@@ -41,4 +41,3 @@ pub mod two_proxies;
 pub mod two_resources;
 pub mod undelivered;
 pub mod webdav;
-pub mod wrong_numbers;
