@@ -27,7 +27,6 @@ pub mod object_storage;
 pub mod observe_mode;
 pub mod outcome;
 pub mod reckoning;
-pub mod retries_in_front;
 pub mod roll_back;
 pub mod rolling;
 pub mod route_table;
