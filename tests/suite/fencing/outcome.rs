@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use crate::support::pair::around;
 use crate::support::relay::{Point, Statement};
+use crate::support::wire::Head;
 use crate::support::{
-    Config, Gate, Pair, Proxy, Request, Step, Store, Upstream, eventually, get, or_return,
+    Answer, Config, Pair, Proxy, Request, Step, Store, Upstream, eventually, get, or_return,
     over_both_stores, post,
 };
 
@@ -34,21 +36,21 @@ async fn remembering(store: &Store, route: &str) -> (Upstream, Proxy) {
     (upstream, proxy)
 }
 
-/// True if the outcome of the charge is unknown and has settled.
-async fn is_unknown(proxy: &Proxy, token: u64) -> bool {
-    proxy.send(charge(token)).await.outcome() == Some("operation-unknown")
+/// Waits until the outcome of the charge is unknown and has settled.
+async fn until_unknown(proxy: &Proxy, token: u64) {
+    eventually("it has settled", async || {
+        let outcome = proxy.send(charge(token)).await;
+        (outcome.outcome() == Some("operation-unknown")).then_some(())
+    })
+    .await;
 }
 
-fn assert_replayed(answer: &crate::support::Answer, body: &str) {
-    assert_eq!(
-        answer.header("idempotency-replayed"),
-        Some("true"),
-        "{answer:?}"
-    );
-    assert_eq!(
-        (answer.outcome(), &*answer.text()),
-        (Some("replayed"), body)
-    );
+#[track_caller]
+fn assert_replayed(answer: &Answer, body: &str) {
+    let replayed = answer.header("idempotency-replayed");
+    assert_eq!(replayed, Some("true"), "{answer:?}");
+    let found = (answer.outcome(), &*answer.text());
+    assert_eq!(found, (Some("replayed"), body));
 }
 
 over_both_stores! {
@@ -71,7 +73,7 @@ over_both_stores! {
         proxy.stale(charge(41)).await;
         // Nor does another request under the same name.
         let mismatch = charge_of(42, "charge-7", "pay 11");
-        proxy.send(mismatch).await.assert_problem(422, "operation-mismatch");
+        proxy.refuse(mismatch, 422, "operation-mismatch").await;
         // Another operation, another resource, and a request that changes nothing are not meant.
         proxy.forward(charge_of(42, "charge-8", "pay 10")).await;
         let elsewhere = post("/orders/8").token(5).header("X-Fencing-Operation", "charge-7");
@@ -93,11 +95,9 @@ over_both_stores! {
         // It may still be in flight, then it has settled. The same for the next holder, who waits.
         let again = proxy.send(charge(41)).await;
         assert!(again.retry_after().is_some() || again.outcome() == Some("operation-unknown"), "{again:?}");
-        eventually("it has settled", async || {
-            is_unknown(&proxy, 41).await.then_some(())
-        }).await;
+        until_unknown(&proxy, 41).await;
         for token in [41, 42] {
-            proxy.send(charge(token)).await.assert_problem(409, "operation-unknown");
+            proxy.refuse(charge(token), 409, "operation-unknown").await;
         }
         assert_eq!(upstream.count(), 1);
     }
@@ -135,7 +135,7 @@ over_both_stores! {
             upstream.next([Step::Reset]);
             let first = proxy.token("order:7").await.map_or(41, |mark| mark + 1);
             proxy.refuse(order(first), 502, "outcome-unknown").await;
-            let is_look_up = |head: &crate::support::wire::Head| head.start.contains("/charges?op=order%3A7.pay%20");
+            let is_look_up = |head: &Head| head.start.contains("/charges?op=order%3A7.pay%20");
             upstream.when(is_look_up, [Step::answer(status, "Content-Type: application/json\r\n", list)]);
             let answer = proxy.send(order(first + 1)).await;
             let arrivals = upstream.arrivals();
@@ -158,14 +158,11 @@ over_both_stores! {
 
     async fn what_was_not_done_can_be_done(store: Store) {
         let (upstream, proxy) = remembering(&store, REMEMBERS).await;
-        upstream.next([Step::answer("429 Too Many Requests", "", "later")]);
-        assert_eq!(proxy.send(charge(41)).await.status(), 429);
-        // A loop that leads back to the proxy, too.
-        upstream.next([Step::answer("508 Loop Detected", "", "loop")]);
-        assert_eq!(proxy.send(charge(41)).await.status(), 508);
-        upstream.next([Step::answer("422 Unprocessable Content", "", "no such account")]);
-        assert_eq!(proxy.send(charge(41)).await.status(), 422);
-        // That was an outcome.
+        // The last one is an outcome. 508: a loop that leads back to the proxy.
+        for status in [429, 508, 422] {
+            upstream.next([Step::answer(&format!("{status} No"), "", "no such account")]);
+            assert_eq!(proxy.send(charge(41)).await.status(), status);
+        }
         assert_replayed(&proxy.send(charge(42)).await, "no such account");
         assert_eq!(upstream.count(), 3);
     }
@@ -180,10 +177,10 @@ over_both_stores! {
             charge(41).header("Content-Type", "application/grpc"),
         ];
         for request in bad {
-            proxy.send(request).await.assert_problem(400, "ambiguous-request");
+            proxy.refuse(request, 400, "ambiguous-request").await;
         }
         let long = charge_of(41, "charge-7", &"x".repeat(2000));
-        proxy.send(long).await.assert_problem(413, "content-too-large");
+        proxy.refuse(long, 413, "content-too-large").await;
         assert_eq!(upstream.count(), 0);
         // No body is kept, unless that is said.
         upstream.next([Step::answer("200 OK", "Content-Type: text/plain\r\n", "secret")]);
@@ -232,42 +229,26 @@ over_both_stores! {
 async fn a_name_that_changes_the_path_of_the_look_up_is_not_asked_about() {
     let route = "{ outcome: { look_up: { get: '/charges/{operation}' } } }";
     let (upstream, proxy) = remembering(&Store::sqlite(), route).await;
-    for (number, name) in ["..", "../orders/7", ".", "a/b", "a.b_c~d-e"]
-        .into_iter()
-        .enumerate()
-    {
-        let token = 41 + 2 * number as u64;
+    let names = ["..", "../orders/7", ".", "a/b", "a.b_c~d-e"];
+    for (token, name) in (41..).step_by(2).zip(names) {
         upstream.next([Step::Reset]);
-        proxy
-            .refuse(charge_of(token, name, "x"), 502, "outcome-unknown")
-            .await;
-        let again = proxy.send(charge_of(token + 1, name, "x")).await;
-        if name == "a.b_c~d-e" {
-            assert_eq!(
-                upstream.arrivals()[number + 1].target(),
-                "/charges/a.b_c~d-e"
-            );
-        } else {
+        let charge = |token| charge_of(token, name, "x");
+        proxy.refuse(charge(token), 502, "outcome-unknown").await;
+        let again = proxy.send(charge(token + 1)).await;
+        if name != names[4] {
             again.assert_problem(409, "operation-unknown");
-            assert_eq!(upstream.count(), number + 1, "{name}");
         }
     }
+    // Each was sent once; behind the last one comes its look-up.
+    let arrived = upstream.arrivals();
+    assert_eq!(arrived[names.len()].target(), "/charges/a.b_c~d-e");
 }
 
 /// Two proxies on one Postgres whose route remembers outcomes.
 async fn pair(more: &str) -> Option<Pair> {
     let routes =
         "routes: [{ path: '/orders/{id}', resource: 'order:{id}', outcome: { body: 4KiB } }]";
-    Pair::mortal_a(&format!("{{ {routes} {more} }}").replace("] ", "], ")).await
-}
-
-#[tokio::test]
-async fn what_a_holder_has_done_before_it_died_is_not_done_again() {
-    let pair = or_return!(pair("").await);
-    let (a, b, _, upstream, _) = pair.parts();
-    a.forward(charge(41)).await;
-    assert_replayed(&b.send(charge(42)).await, "done\n");
-    assert_eq!(upstream.count(), 1);
+    Pair::mortal_a(&format!("{{ {routes}, {more} }}")).await
 }
 
 #[tokio::test]
@@ -279,27 +260,16 @@ async fn what_a_proxy_had_in_flight_when_it_died_is_not_sent_again() {
     pair.upstream.reached(1).await;
     pair.a.kill9();
     // The same token, as the same holder may send it: the instance has to settle.
-    pair.b
-        .send(charge(41))
-        .await
-        .assert_problem(409, "operation-under-way");
-    eventually("it has settled", async || {
-        is_unknown(&pair.b, 41).await.then_some(())
-    })
-    .await;
-    pair.b
-        .send(charge(42))
-        .await
-        .assert_problem(409, "operation-unknown");
+    let b = &pair.b;
+    b.refuse(charge(41), 409, "operation-under-way").await;
+    until_unknown(b, 41).await;
+    b.refuse(charge(42), 409, "operation-unknown").await;
     assert_eq!(pair.upstream.count(), 1);
 }
 
 #[tokio::test]
 async fn an_operation_whose_record_got_no_answer_can_be_sent() {
-    for point in [
-        Point::Before(Statement::BeginOperation),
-        Point::After(Statement::BeginOperation),
-    ] {
+    for point in around(Statement::BeginOperation) {
         let pair = or_return!(pair("").await);
         let (a, b, way_of_a, upstream, store) = pair.parts();
         let trap = way_of_a.cut(point);
@@ -313,10 +283,7 @@ async fn an_operation_whose_record_got_no_answer_can_be_sent() {
 
 #[tokio::test]
 async fn an_answer_whose_record_got_no_answer_is_on_record() {
-    for point in [
-        Point::Before(Statement::KnowOperation),
-        Point::After(Statement::KnowOperation),
-    ] {
+    for point in around(Statement::KnowOperation) {
         let pair = or_return!(pair("").await);
         let (a, b, way_of_a, upstream, _) = pair.parts();
         let trap = way_of_a.cut(point);
@@ -362,7 +329,7 @@ async fn a_client_that_leaves_takes_no_operation_along() {
     b.forward(charge(42)).await;
     assert_eq!(upstream.count(), 1);
     // One that leaves while its operation is under way misses the answer; the next holder has it.
-    let gate: Gate = upstream.hold_next();
+    let gate = upstream.hold_next();
     let leaves = a.begin(&charge_of(43, "second", "x"), b"x").await;
     upstream.reached(2).await;
     drop(leaves);
