@@ -75,7 +75,7 @@ etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and tool_recipes
 redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
 redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, peers::
-libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::safe_methods_need_no_token, peers::dav::litmus
+libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:peers::dav::litmus
 litmus:litmus:peers::dav::litmus
 git:git:peers::clients::git
 fcgiwrap:fcgiwrap:peers::clients::git
