@@ -11,41 +11,24 @@ use crate::support::{
 
 /// The set-up of a test; `None`, and a line that says so, without Postgres.
 async fn pair(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres().await?;
-    Some(two_on(&store, more).await)
+    Some(two_on(&Store::postgres().await?, more, "{}").await)
 }
 
 /// As [`pair`], of which only the first is soon taken for dead.
 async fn mortal_a(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres().await?;
-    Some(two_as(&store, more, "store: { lease: 30s }").await)
+    Some(two_on(&Store::postgres().await?, more, "store: { lease: 30s }").await)
 }
 
-async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
-    two_as(store, more, "{}").await
-}
-
-async fn two_as(store: &Store, more: &str, of_b: &str) -> (Upstream, Proxy, Proxy) {
-    let (upstream, a) = Proxy::before(store, more).await;
-    let config = Config::new(&upstream, store).with(more);
+async fn two_on(store: &Store, more: &str, of_b: &str) -> (Upstream, Proxy, Proxy) {
+    let (upstream, config, a) = Proxy::with_config(store, more).await;
     let b = Proxy::start(&config.with(of_b)).await;
     (upstream, a, b)
 }
 
 #[tokio::test]
-async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
-    let (upstream, a, b) = or_return!(pair("{}").await);
-    a.forward(put("/orders/7").token(42)).await;
-    let problem = b.stale(put("/orders/7").token(41)).await;
-    assert_eq!(problem["mark"], "42");
-    b.forward(put("/orders/7").token(42)).await;
-    assert_eq!(upstream.tokens("order:7"), [42, 42]);
-}
-
-#[tokio::test]
 async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     let store = or_return!(Store::postgres().await);
-    let (upstream, a, b) = two_on(&store, "barrier: { wait: 25s }").await;
+    let (upstream, a, b) = two_on(&store, "barrier: { wait: 25s }", "{}").await;
     let (older, gate) = a.held(&upstream, put("/orders/7").token(41)).await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
@@ -110,24 +93,29 @@ async fn leadership_can_go_back_and_forth() {
     for token in 1..=30 {
         let (now, before) = if token % 2 == 0 { (&a, &b) } else { (&b, &a) };
         now.forward(put("/orders/7").token(token)).await;
-        before.stale(put("/orders/7").token(token - 1)).await;
+        let problem = before.stale(put("/orders/7").token(token - 1)).await;
+        assert_eq!(problem["mark"], token.to_string());
     }
-    assert_eq!(upstream.tokens("order:7"), (1..=30).collect::<Vec<u64>>());
+    a.forward(put("/orders/7").token(30)).await;
+    b.forward(put("/orders/7").token(30)).await;
+    let tokens = (1..=30).chain([30, 30]);
+    assert_eq!(upstream.tokens("order:7"), tokens.collect::<Vec<u64>>());
     upstream.assert_no_overtaking();
 }
 
+const ONCE: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 5s }, \
+    barrier: { wait: 25s, settle: 400ms }, \
+    routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
+
 #[tokio::test]
 async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
-    let more = "{ barrier: { wait: 25s }, routes: [{ path: '/orders/{id}', \
-        resource: 'order:{id}', reuse: once }] }";
-    let (upstream, a, b) = or_return!(pair(more).await);
+    let (upstream, a, b) = or_return!(pair(ONCE).await);
     for token in 1..=10 {
         let racers =
             [&a, &b, &a, &b].map(|proxy| proxy.start_request(post("/orders/7").token(token)));
         let mut won = 0;
         for racer in racers {
-            let answer = joined(racer).await;
-            won += usize::from(answer.status() == 200);
+            won += usize::from(joined(racer).await.status() == 200);
         }
         assert_eq!(won, 1, "token {token}");
     }
@@ -138,9 +126,7 @@ async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
 #[tokio::test]
 async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time() {
     let store = or_return!(Store::postgres().await);
-    let more = "{ upstream: { undelivered: 100ms }, store: { lease: 2s }, barrier: { wait: 25s, settle: 400ms }, \
-        routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
-    let (upstream, a, b) = two_on(&store, more).await;
+    let (upstream, a, b) = two_on(&store, ONCE, "{}").await;
     a.forward(post("/orders/7").token(41)).await;
     a.forward(post("/orders/8").token(41)).await;
     // B has seen that it is spent.
@@ -171,9 +157,7 @@ async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() 
     return_unless!(has_postgres());
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
-    let more = "{ upstream: { undelivered: 100ms }, store: { lease: 5s }, barrier: { wait: 25s, settle: 400ms }, \
-        routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
-    let (upstream, a, b) = two_on(&store, more).await;
+    let (upstream, a, b) = two_on(&store, ONCE, "{}").await;
     a.forward(post("/orders/7").token(41)).await;
     store.execute("UPDATE marks SET spent_by = NULL").await;
     cluster.stop();
