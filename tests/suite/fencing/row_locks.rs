@@ -8,20 +8,18 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::PgConnection;
 
-use crate::support::sql::{shell, sql};
+use crate::support::sql::{number, shell, sql};
 use crate::support::{
-    Config, Gate, Must, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return,
-    put,
+    Gate, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
 };
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
 /// `order:7`, whose mark is 40.
 async fn held() -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
     let store = Store::postgres().await?;
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store)
-        .with("{ barrier: { wait: 25s }, store: { timeout: 50s, lease: 60s } }");
-    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let more = "{ barrier: { wait: 25s }, store: { timeout: 50s, lease: 60s } }";
+    let (upstream, config, a) = Proxy::with_config(&store, more).await;
+    let b = Proxy::start(&config).await;
     // Without a request, so that no epoch of 40 is open anywhere.
     let mark = json!({ "token": "40", "reason": "a test" });
     let marked = a.command("/v1/marks/order%3A7/advance", &mark).await;
@@ -33,11 +31,8 @@ async fn held() -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
 /// A session that holds the row, once it has it.
 async fn hold(url: &str) -> PgConnection {
     let mut holder = shell(url).await;
-    sql(
-        &mut holder,
-        "BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE",
-    )
-    .await;
+    let lock = "BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE";
+    sql(&mut holder, lock).await;
     holder
 }
 
@@ -49,11 +44,7 @@ async fn queued(holder: &mut PgConnection, count: i64) {
     for _ in 0..3000 {
         // A transaction keeps seeing the statistics that it has seen once.
         sql(holder, "SELECT pg_stat_clear_snapshot()").await;
-        let waiting: i64 = sqlx::query_scalar(WAIT)
-            .fetch_one(&mut *holder)
-            .must()
-            .await;
-        if waiting == count {
+        if number(holder, WAIT).await == count {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -81,11 +72,7 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
     let newer = b.start_request(put("/orders/7").token(42));
     queued(&mut holder, 3).await;
     let_go(holder).await;
-    upstream
-        .until("41 at work", |all| {
-            all.iter().any(|one| one.token() == Some(41))
-        })
-        .await;
+    upstream.reached(1).await;
     let_go(joined(between).await).await;
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
@@ -120,8 +107,8 @@ async fn only_its_own_requests_wait(upstream: &Upstream, proxy: &Proxy, mut hold
     let mut waits = Vec::new();
     for order in 10..30 {
         let began = std::time::Instant::now();
-        let path = format!("/orders/{order}");
-        proxy.forward(put(&path).token(1)).await;
+        let other = put(&format!("/orders/{order}"));
+        proxy.forward(other.token(1)).await;
         waits.push(began.elapsed());
     }
     // That which came behind the locked batch waits for its end.
@@ -163,11 +150,8 @@ async fn a_locked_row_that_is_new_stops_no_other_resource() {
 #[tokio::test]
 async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     let store = or_return!(Store::postgres().await);
-    let (upstream, proxy) = Proxy::before(
-        &store,
-        "{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }",
-    )
-    .await;
+    let more = "{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }";
+    let (upstream, proxy) = Proxy::before(&store, more).await;
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut held = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
     upstream.received(20_000).await;
@@ -181,15 +165,10 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
         .until("the connection is reset", |all| all[0].left)
         .await;
     let cut = upstream.only();
-    assert_eq!(
-        (cut.whole, cut.body.len()),
-        (false, 20_000),
-        "not a byte more"
-    );
+    assert!(!cut.whole && cut.body.len() == 20_000, "not a byte more");
     held.finish().await.assert_problem(502, "outcome-unknown");
-    proxy
-        .refuse(put("/orders/7").token(41), 503, "store-unavailable")
-        .await;
+    let next = put("/orders/7").token(41);
+    proxy.refuse(next, 503, "store-unavailable").await;
     let_go(holder).await;
     proxy.until_forwarded(put("/orders/7").token(41)).await;
 }

@@ -23,24 +23,19 @@ async fn passes(proxy: &Proxy, token: u64, point: Point) {
 
 #[tokio::test]
 async fn a_hand_over_survives_a_cut_anywhere() {
-    let pair = or_return!(
-        Pair::start("{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }").await
-    );
+    let more = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+    let pair = or_return!(Pair::start(more).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
     let way_of_b = &pair.way_of_b;
-    let at_a = [Statement::Cede, Statement::Renew];
-    let at_b = [
-        Statement::Advance,
-        Statement::Notify,
-        Statement::Look,
-        Statement::Instances,
-    ];
-    let cuts = at_a
-        .map(|statement| (way_of_a, statement))
-        .into_iter()
-        .chain(at_b.map(|statement| (way_of_b, statement)));
     let mut token = 0;
-    for (way, statement) in cuts {
+    for (way, statement) in [
+        (way_of_a, Statement::Cede),
+        (way_of_a, Statement::Renew),
+        (way_of_b, Statement::Advance),
+        (way_of_b, Statement::Notify),
+        (way_of_b, Statement::Look),
+        (way_of_b, Statement::Instances),
+    ] {
         for point in around(statement) {
             token += 2;
             a.forward(put("/orders/7").token(token)).await;
@@ -57,12 +52,10 @@ async fn a_hand_over_survives_a_cut_anywhere() {
 
 #[tokio::test]
 async fn a_slow_store_refuses_nobody() {
-    let pair = or_return!(
-        Pair::start("{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }").await
-    );
+    let more = "{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }";
+    let pair = or_return!(Pair::start(more).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
-    let way_of_b = &pair.way_of_b;
-    for way in [way_of_a, way_of_b] {
+    for way in [way_of_a, &pair.way_of_b] {
         way.delay(Duration::from_millis(100));
     }
     for token in 1..=6 {
