@@ -21,6 +21,13 @@ use crate::support::{
 
 const PAGE: &str = "../recipes.md";
 
+/// A proxy with this configuration of the page, in front of this upstream.
+async fn fencing(name: &str, url: &str) -> Proxy {
+    let own = format!("upstream: {{ url: '{url}' }}");
+    let page = Config::to(url, &Store::sqlite()).with(&config("recipes.md", name));
+    Proxy::start(&page.with(&own)).await
+}
+
 /// What a run of Terraform changes: it waits for the word in the middle.
 const RESOURCE: &str = r#"
 variable "who" {}
@@ -50,7 +57,7 @@ impl Checkout {
         Self { dir, port, to }
     }
 
-    /// The page's command with another end, and for `token` another beginning.
+    /// Runs the page's command with another end, and for `token` another beginning.
     fn command(&self, who: &str, end: &str, token: Option<u64>) -> Command {
         let shown = command("docs/recipes.md", "etcdctl lock terraform-prod");
         let mut text = shown.command.replace("127.0.0.1:7080", &self.to);
@@ -65,13 +72,25 @@ impl Checkout {
         let path = std::env::var("PATH").expect("a path");
         let mut command = Command::new("sh");
         command.args(["-c", &text]).current_dir(&self.dir);
+        command.envs([
+            ("PATH", &*format!("{beside}:{path}")),
+            ("ETCDCTL_API", "3"),
+            ("CHECKPOINT_DISABLE", "1"),
+            ("TF_VAR_who", who),
+            ("TF_CLI_ARGS_apply", "-auto-approve -input=false"),
+        ]);
         command
-            .env("PATH", format!("{beside}:{path}"))
-            .env("ETCDCTL_API", "3")
-            .env("CHECKPOINT_DISABLE", "1")
-            .env("TF_VAR_who", who)
-            .env("TF_CLI_ARGS_apply", "-auto-approve -input=false");
-        command
+    }
+
+    /// Runs the page's commands; the word for the middle has come.
+    async fn applies(&self, who: &str, token: Option<u64>, etcd: &Etcd) {
+        self.go(who);
+        for end in ["terraform init", "terraform apply"] {
+            let mut command = self.command(who, end, token);
+            command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
+            let ran = run(&mut command).await;
+            assert!(ran.good, "{end}: {}", ran.said);
+        }
     }
 
     fn go(&self, who: &str) {
@@ -86,10 +105,7 @@ async fn a_late_run_of_terraform_does_not_write_its_state() {
     let etcd = or_return!(Etcd::found().await);
     let puts = "dav_methods PUT DELETE; create_full_put_path on;";
     let nginx = Nginx::start(&nginx, puts, "").await;
-    let page = config("recipes.md", "terraform");
-    let own = format!("upstream: {{ url: '{}' }}", nginx.url());
-    let config = Config::to(&nginx.url(), &Store::sqlite()).with(&page);
-    let proxy = Proxy::start(&config.with(&own)).await;
+    let proxy = fencing("terraform", &nginx.url()).await;
     let state = || {
         let file = nginx.dir.path().join("root/state/prod");
         std::fs::read_to_string(file).expect("a state")
@@ -97,13 +113,7 @@ async fn a_late_run_of_terraform_does_not_write_its_state() {
 
     // As on the page.
     let first = Checkout::new(&proxy);
-    first.go("first");
-    for end in ["terraform init", "terraform apply"] {
-        let mut command = first.command("first", end, None);
-        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
-        let ran = run(&mut command).await;
-        assert!(ran.good, "{end}: {}", ran.said);
-    }
+    first.applies("first", None, &etcd).await;
     assert!(state().contains("\"first\""), "{}", state());
 
     // The lock passes on while a run is in the middle.
@@ -114,17 +124,22 @@ async fn a_late_run_of_terraform_does_not_write_its_state() {
     })
     .await;
     let second = Checkout::new(&proxy);
-    second.go("second");
-    for end in ["terraform init", "terraform apply"] {
-        let ran = run(&mut second.command("second", end, Some(1_000_002))).await;
-        assert!(ran.good, "{end}: {}", ran.said);
-    }
+    second.applies("second", Some(1_000_002), &etcd).await;
     first.go("late");
     let status = late.exit().await;
     assert_eq!(status.code(), Some(75), "{:?}", late.lines());
     assert!(state().contains("\"second\""), "{}", state());
     assert!(!state().contains("\"late\""), "{}", state());
     assert!(first.dir.path().join("errored.tfstate").exists());
+}
+
+/// Waits until this stands in a line of a worker's log.
+async fn wrote(worker: &Process, text: &str) {
+    eventually(text, || async {
+        let lines = worker.lines();
+        lines.iter().any(|line| line.contains(text)).then_some(())
+    })
+    .await;
 }
 
 /// The recipe for a worker that takes over what others have, as if `visibility_timeout` were over.
@@ -156,10 +171,6 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
         Process::start(&mut celery(module, &arguments))
     };
     let call = ["call", "tasks.pay", "-a", "[7]"];
-    let wrote = |worker: &Process, text: &str| {
-        let lines = worker.lines();
-        lines.iter().any(|line| line.contains(text)).then_some(())
-    };
 
     // The first worker's write is at the upstream when the second one gets the same message.
     let gate = upstream.hold(&put("/orders/7").token(1));
@@ -168,30 +179,17 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
     assert!(called.good, "{}", called.said);
     upstream.reached(1).await;
     let second = worker("hurried");
-    proxy
-        .until_metric(
-            "fencepost_requests_total",
-            &[("outcome", "older-in-flight")],
-            |n| n >= 1.0,
-        )
-        .await;
+    proxy.until_outcome("older-in-flight", 1).await;
     gate.open();
-    eventually("the second run", || async { wrote(&second, "(2, 0)") }).await;
-    assert_eq!(
-        upstream.tokens("order:7"),
-        [1, 2],
-        "one message, two numbers"
-    );
-    eventually("the first run", || async { wrote(&first, "(1, 0)") }).await;
+    wrote(&second, "(2, 0)").await;
+    assert_eq!(upstream.tokens("order:7"), [1, 2], "one message");
+    wrote(&first, "(1, 0)").await;
     drop(first);
 
     proxy.forward(put("/orders/7").token(1_000_000)).await;
     let called = run(&mut celery("tasks", &call)).await;
     assert!(called.good, "{}", called.said);
-    eventually("the refusal", || async {
-        wrote(&second, "stale-token: never")
-    })
-    .await;
+    wrote(&second, "stale-token: never").await;
     assert_eq!(upstream.tokens("order:7"), [1, 2, 1_000_000]);
 }
 
@@ -217,10 +215,7 @@ print(json.dumps([attempt(1), attempt(2), attempt(1)]))
 async fn a_late_attempt_of_an_activity_of_temporal_is_refused() {
     let python = or_return!(python());
     let upstream = Upstream::start().await;
-    let page = config("recipes.md", "temporal");
-    let own = format!("upstream: {{ url: '{}' }}", upstream.url());
-    let config = Config::to(upstream.url(), &Store::sqlite()).with(&page);
-    let proxy = Proxy::start(&config.with(&own)).await;
+    let proxy = fencing("temporal", upstream.url()).await;
     let dir = TempDir::new().expect("a directory");
     program_of("python.md", ["fenced.py", "send.py"], dir.path());
     recipe(PAGE, "activities.py", dir.path());
@@ -258,34 +253,29 @@ async fn each_grant_of_shedlock_gets_a_greater_number() {
     sql(&mut session, &text_of(PAGE, "shedlock.sql")).await;
     let number_of =
         "SELECT coalesce(max(fence), -1) FROM shedlock WHERE name = 'nightly' AND locked_by = 'ME'";
+    let upsert = INSERT.to_owned() + UPSERT;
     let mut numbers = Vec::new();
     for (grant, me) in [
         (INSERT, "a"),
         (UPDATE, "b"),
         (UPDATE, "a"),
-        (UPSERT, "c"),
-        (UPSERT, "d"),
+        (&upsert, "c"),
+        (&upsert, "d"),
     ] {
-        let grant = match grant {
-            UPSERT => INSERT.to_owned() + UPSERT,
-            grant => grant.to_owned(),
-        };
         sql(&mut session, &grant.replace("ME", me)).await;
         let granted = number(&mut session, &number_of.replace("ME", me)).await;
         sql(&mut session, &EXTEND.replace("ME", me)).await;
         // Another one is not granted it meanwhile, by either statement.
-        for refused in [UPDATE.to_owned(), INSERT.to_owned() + UPSERT] {
+        for refused in [UPDATE, &upsert] {
             sql(&mut session, &refused.replace("ME", "other")).await;
-            let none = number(&mut session, &number_of.replace("ME", "other")).await;
-            assert_eq!(none, -1);
         }
+        let none = number(&mut session, &number_of.replace("ME", "other")).await;
+        assert_eq!(none, -1);
         sql(&mut session, UNLOCK).await;
         let same = number(&mut session, &number_of.replace("ME", me)).await;
         assert_eq!(granted, same, "only a grant draws a number");
         numbers.push(granted);
     }
-    assert!(
-        numbers.is_sorted_by(|a, b| a < b) && numbers[0] > 0,
-        "{numbers:?}"
-    );
+    let grow = numbers.is_sorted_by(|a, b| a < b) && numbers[0] > 0;
+    assert!(grow, "{numbers:?}");
 }
