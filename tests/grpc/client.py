@@ -6,7 +6,7 @@ Prints what a caller sees of it as JSON: status, details, metadata, messages.
   say=TEXT, count=N          the request, and how many of them where the call takes several
   turns=1                    the next message is sent only when the answer to the one before is there
   hold=1                     after the last message the stream is left open
-  deadline=S, cancel=S       given up after so many seconds
+  cancel=S                   given up after so many seconds
 """
 
 import json
@@ -25,17 +25,17 @@ metadata = [(key[5:], value) for key, value in options.items() if key.startswith
 metadata.append(("x-bin-bin", b"\x00\xff\x80"))
 if "token" in options:
     metadata.append(("x-fencing-token", options["token"]))
-deadline = float(options.get("deadline", 60))
-
+with_all = {"metadata": metadata, "timeout": 60}
 path = "/test.Ledger/" + method
 received = []
+answers = queue.Queue()
 
 
 def plain(metadata):
     return [[key, value.hex() if isinstance(value, bytes) else value] for key, value in metadata or ()]
 
 
-def turns(answers):
+def turns():
     """Messages that wait for the answers to those before."""
     for n in range(count):
         if n or method == "First":
@@ -45,50 +45,32 @@ def turns(answers):
         threading.Event().wait(50)
 
 
-def call():
-    given = {"metadata": metadata, "timeout": deadline}
-    if method in ("Up", "Both", "First"):
-        answers = queue.Queue()
-        messages = turns(answers) if "turns" in options else iter([text] * count)
-        kind = channel.stream_unary if method == "Up" else channel.stream_stream
-        if method == "Up":
-            return kind(path).future(messages, **given), None
-        return kind(path)(messages, **given), answers
-    if method in ("Down", "Half"):
-        return channel.unary_stream(path)(text, **given), None
-    return channel.unary_unary(path).future(text, **given), None
-
-
-def one():
-    received.clear()
-    running, answers = call()
-    if "cancel" in options:
-        threading.Timer(float(options["cancel"]), running.cancel).start()
-    try:
-        if hasattr(running, "result") and method not in ("Down", "Half", "Both", "First"):
-            received.append(running.result())
-        else:
-            for message in running:
-                received.append(message)
-                if answers is not None:
-                    answers.put(message)
-    except grpc.RpcError:
-        pass
-    except grpc.FutureCancelledError:
-        pass
-    code = running.code()
-    print(
-        json.dumps(
-            {
-                "code": code.name,
-                "details": running.details(),
-                "initial": plain(running.initial_metadata()) if code is grpc.StatusCode.OK else [],
-                "trailing": plain(running.trailing_metadata()),
-                "messages": [message.decode() for message in received],
-            }
-        ),
-        flush=True,
+messages = turns() if "turns" in options else iter([text] * count)
+if method == "Up":
+    running = channel.stream_unary(path).future(messages, **with_all)
+elif method in ("Both", "First"):
+    running = channel.stream_stream(path)(messages, **with_all)
+elif method in ("Down", "Half"):
+    running = channel.unary_stream(path)(text, **with_all)
+else:
+    running = channel.unary_unary(path).future(text, **with_all)
+if "cancel" in options:
+    threading.Timer(float(options["cancel"]), running.cancel).start()
+try:
+    for message in running if method in ("Both", "First", "Down", "Half") else [running.result()]:
+        received.append(message)
+        answers.put(message)
+except (grpc.RpcError, grpc.FutureCancelledError):
+    pass
+code = running.code()
+print(
+    json.dumps(
+        {
+            "code": code.name,
+            "details": running.details(),
+            "initial": plain(running.initial_metadata()) if code is grpc.StatusCode.OK else [],
+            "trailing": plain(running.trailing_metadata()),
+            "messages": [message.decode() for message in received],
+        }
     )
-
-
-one()
+)

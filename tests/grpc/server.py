@@ -1,6 +1,6 @@
 """A gRPC service that knows nothing of fencing: bytes in, bytes out, no .proto.
 
-Prints `port N` once it listens, and one line of JSON for each call that arrives, and for each message of it.
+Prints `port N` once it listens, and one line of JSON for each call that arrives.
 """
 
 import json
@@ -18,14 +18,13 @@ def say(**what):
 
 
 def arrived(method, context):
-    metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
-    binary = {key: value.hex() for key, value in context.invocation_metadata() if isinstance(value, bytes)}
+    metadata = {key: value.hex() if isinstance(value, bytes) else value for key, value in context.invocation_metadata()}
     say(
         arrived=method,
         token=metadata.get("x-fencing-token"),
         resource=metadata.get("x-fencing-resource"),
         key=metadata.get("idempotency-key"),
-        metadata={**metadata, **binary},
+        metadata=metadata,
         remaining=context.time_remaining(),
     )
     context.send_initial_metadata((("x-initial", "one"), ("x-initial", "two")))
@@ -39,12 +38,8 @@ def unary(request, context):
 
 def up(requests, context):
     arrived("Up", context)
-    count = size = 0
-    for request in requests:
-        say(message=count)
-        count += 1
-        size += len(request)
-    return b"%d messages, %d bytes" % (count, size)
+    sizes = [len(request) for request in requests]
+    return b"%d messages, %d bytes" % (len(sizes), sum(sizes))
 
 
 def down(request, context):
@@ -56,7 +51,6 @@ def down(request, context):
 def both(requests, context):
     arrived("Both", context)
     for request in requests:
-        say(message=request.decode())
         yield b"re:" + request
 
 

@@ -2,7 +2,7 @@
 definitions, and prints one JSON line for each.
 
 The first line has the port. --cert FILE --key FILE: over TLS. From SIGUSR1 on it refuses what it
-gets, until SIGUSR2."""
+gets."""
 
 import argparse
 import http.server
@@ -49,7 +49,6 @@ def take(request, fields):
                         "status": span.status.code,
                         "attributes": attributes(span.attributes),
                         "resource": resource,
-                        "scope": scope.scope.name,
                         "fields": fields,
                     }
                 )
@@ -92,7 +91,6 @@ def main():
         context.load_cert_chain(options.cert, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     signal.signal(signal.SIGUSR1, lambda *_: refusing.set())
-    signal.signal(signal.SIGUSR2, lambda *_: refusing.clear())
     threading.Thread(target=server.serve_forever, daemon=True).start()
     say({"http": server.server_port})
     while True:
