@@ -88,7 +88,6 @@ golang-go:go:client_recipes:: with Go
 default-jdk-headless:javac:client_recipes:: with Java
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
-ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 jq:jq:commands::
 curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::

@@ -92,11 +92,6 @@ pub fn django(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     script(("rest_framework", "python3"), loads, "drf.py", targets)
 }
 
-pub fn rails(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let loads = ["-e", "require 'action_controller'"];
-    script(("action_controller", "ruby"), loads, "rails.rb", targets)
-}
-
 /// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,
 /// and a line that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
