@@ -102,15 +102,7 @@ async fn every_write_of_a_former_holder_is_refused_and_changes_nothing() {
     let [before, stale @ .., after, own] = rest else {
         panic!("{rest:?}");
     };
-    assert_eq!(
-        before["objects"].as_object().map(serde_json::Map::len),
-        Some(1)
-    );
     assert_eq!(before["tags"]["a"][0]["Value"], "42");
-    assert_eq!(
-        before["parts"].as_object().map(serde_json::Map::len),
-        Some(1)
-    );
     assert_eq!(stale.len(), of_the_newer + 2);
     for answer in stale {
         let expected =

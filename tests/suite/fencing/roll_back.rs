@@ -81,6 +81,8 @@ async fn a_roll_out_leads_to_observing_and_back() {
     observing.forward(put("/orders/7").token(41)).await;
     observing.forward(put("/orders/7").token(43)).await;
     let again = Proxy::start(&config).await;
+    let before = "until now it passes unfenced: the route only observes (route /orders/{id})";
+    logged(&again, &[before, "with the new routes it is fenced as"]).await;
     again.stale(put("/orders/7").token(42)).await;
     observing.stop().await;
     again.stale(put("/orders/7").token(42)).await;

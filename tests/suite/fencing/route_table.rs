@@ -199,18 +199,6 @@ async fn routes_that_no_longer_fence_are_refused_by_a_reload() {
     assert_eq!(upstream.count(), 1);
 }
 
-/// By a reload: `roll_back`.
-#[tokio::test]
-async fn routes_that_begin_to_enforce_are_named_at_a_start() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let observed = config.clone().route("mode: observe");
-    Proxy::start(&observed).await.stop().await;
-    let proxy = Proxy::start(&config).await;
-    let before = "until now it passes unfenced: the route only observes (route /orders/{id})";
-    logged(&proxy, &[before, "with the new routes it is fenced as"]).await;
-}
-
 const BEFORE: &[&str] = &[
     "{ path: '/a/{id}/{*rest}', resource: 'a:{id}' }",
     "{ path: '/b/{id}', resource: 'b:{id}' }",

@@ -1,11 +1,9 @@
 //! The readers: nginx, Python and Node, each with what it would act on for a request target.
 
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-use tempfile::TempDir;
 
 use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
@@ -19,19 +17,14 @@ pub type Things = Vec<Option<Vec<u8>>>;
 
 /// Asks a script that takes lines of hex and answers with lines of hex columns.
 fn ask(command: &mut Command, targets: &[Vec<u8>]) -> Vec<Things> {
-    let dir = TempDir::new().expect("a temporary directory");
-    let questions = dir.path().join("targets");
-    let mut file = std::fs::File::create(&questions).expect("the directory is writable");
-    for target in targets {
-        writeln!(file, "{}", hex(target)).expect("the file is writable");
-    }
-    drop(file);
-    let questions = std::fs::File::open(&questions).expect("it was just written");
-    let output = command
-        .stdin(questions)
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("the reader can be started");
+    let lines: String = targets.iter().map(|target| hex(target) + "\n").collect();
+    let mut questions = tempfile::tempfile().expect("a temporary file");
+    let written = questions.write_all(lines.as_bytes());
+    written
+        .and_then(|()| questions.rewind())
+        .expect("it is ours");
+    let output = command.stdin(questions).stderr(Stdio::inherit()).output();
+    let output = output.expect("the reader can be started");
     assert!(output.status.success(), "{command:?}: {}", output.status);
     let text = String::from_utf8(output.stdout).expect("hex");
     let answers: Vec<Things> = text.lines().map(things).collect();

@@ -68,7 +68,7 @@ async fn a_stream_beyond_a_limit_that_fell_is_never_opened() {
         Point::Before(Statement::Advance),
         Action::Delay(Duration::ZERO),
     );
-    let spend = way.arm(Point::Before(Statement::Advance), Action::Hold);
+    let spend = way.hold(Point::Before(Statement::Advance));
     let older = proxy.start_request(order(7, 41, "older"));
     soon("the advance", advance.sprung()).await;
     let mut first = upstream.accept_http2(ONE_STREAM).await;
