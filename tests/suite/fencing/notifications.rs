@@ -16,11 +16,9 @@ async fn forge(store: &Store, resource: &str, count: u64) {
     // The channel of the namespace of these tests.
     let channel = "'fencepost_' || left(encode(sha256('orders'), 'hex'), 16)";
     let payload = format!(r#"'{{"r":"{resource}","w":"' || 4611686018427387904 + i || '"}}'"#);
-    store
-        .execute(&format!(
-            "SELECT pg_notify({channel}, {payload}) FROM generate_series(1, {count}) AS i"
-        ))
-        .await;
+    let send =
+        format!("SELECT pg_notify({channel}, {payload}) FROM generate_series(1, {count}) AS i");
+    store.execute(&send).await;
 }
 
 #[tokio::test]

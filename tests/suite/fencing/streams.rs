@@ -128,8 +128,9 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
     let (upstream, a, b) = or_return!(two("1s").await);
     let older = a.start_request(delete("/orders/7").token(41));
     let mut of_a = upstream.accept_http2(NO_STREAM).await;
-    let older = joined(older).await;
-    let problem = older.assert_problem(502, "upstream-unreachable");
+    let problem = joined(older)
+        .await
+        .assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
 
     let _of_b = served(&b, order(7, 42, "newer"), &upstream, ONE_STREAM, "newer").await;
@@ -199,8 +200,7 @@ async fn an_empty_body_is_not_waited_for() {
     let mut peer = upstream.accept_http2(&[]).await;
     let (_, body) = peer.request().await;
     assert!(body.is_empty());
-    let sent = joined(sent).await;
-    sent.assert_problem(504, "outcome-unknown");
+    joined(sent).await.assert_problem(504, "outcome-unknown");
     reset_by_the_proxy(&mut peer).await;
 }
 
@@ -239,8 +239,9 @@ async fn what_the_upstream_has_not_processed_has_settled() {
         peer.request().await;
         let goaway = frame(GOAWAY, 0, 0, &[0; 8]);
         peer.send(&goaway).await.expect("taken");
-        let left_out = joined(left_out).await;
-        let problem = left_out.assert_problem(502, "upstream-unreachable");
+        let problem = joined(left_out)
+            .await
+            .assert_problem(502, "upstream-unreachable");
         assert_eq!(problem["retry"], "same-token");
         assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
     }
@@ -258,8 +259,7 @@ async fn what_the_upstream_resets_is_unknown() {
         let mut peer = upstream.accept_http2(&[]).await;
         let (number, _) = peer.request().await;
         peer.reset(number, code).await;
-        let reset = joined(reset).await;
-        reset.assert_problem(502, "outcome-unknown");
+        joined(reset).await.assert_problem(502, "outcome-unknown");
         assert_eq!(unknown(&proxy, &format!("order:{id}")).await, (1, 0));
     }
     for code in [0, CANCEL, REFUSED_STREAM] {
@@ -270,8 +270,7 @@ async fn what_the_upstream_resets_is_unknown() {
         peer.respond(number, false).await;
         peer.data(number, b"half", false).await;
         peer.reset(number, code).await;
-        let half = soon("the end", half.answer()).await;
-        half.expect_err("it is not whole");
+        soon("the end", half.answer()).await.expect_err("not whole");
         until_unknown(&proxy, &format!("order:{id}")).await;
     }
 }
@@ -303,8 +302,9 @@ async fn an_upstream_that_does_not_speak_http2_is_unreachable() {
         let sent = proxy.start_request(order(7, 41, "marked"));
         let mut socket = upstream.accept().await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, says.as_bytes()).await;
-        let sent = joined(sent).await;
-        sent.assert_problem(502, "upstream-unreachable");
+        joined(sent)
+            .await
+            .assert_problem(502, "upstream-unreachable");
         let mut read = Vec::new();
         let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;
         let has = |text: &[u8]| read.windows(text.len()).any(|part| part == text);
