@@ -35,7 +35,7 @@ async fn fenced(more: &str) -> Option<(Moto, Proxy, String)> {
     Some((gateway, Proxy::start(&config.with(more)).await, url))
 }
 
-/// A call with a token.
+/// A call with a token; an empty one is none.
 fn call(url: &str, token: &str, name: &str, mut with: Value) -> Value {
     with["Bucket"] = json!("backups");
     json!({ "url": url, "token": token, "call": name, "with": with })
@@ -121,11 +121,8 @@ async fn every_write_of_a_former_holder_is_refused_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_for_each_prefix_refuses_deletes_of_many() {
     let gateway = or_return!(Moto::start(&["backups"]).await);
-    let page = page("object-storage-prefix", &gateway.url());
-    let (proxy, url) = (
-        Proxy::start(&page.0.with("stale_status: 409")).await,
-        page.1,
-    );
+    let (config, url) = page("object-storage-prefix", &gateway.url());
+    let proxy = Proxy::start(&config.with("stale_status: 409")).await;
     let many = json!({ "Delete": { "Objects": [{ "Key": "job7/a" }] } });
     let answers = gateway
         .calls(&[
