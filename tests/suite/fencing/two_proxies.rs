@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
-    or_return, post, put, return_unless,
+    Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined, or_return,
+    post, put, return_unless,
 };
 
 /// The set-up of a test; `None`, and a line that says so, without Postgres.
