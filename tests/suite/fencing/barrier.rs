@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::support::{
     Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
-    over_both_stores, post, put, soon,
+    over_both_stores, put, soon,
 };
 
 /// An upstream, and a proxy with these barrier times.
@@ -84,18 +82,6 @@ over_both_stores! {
         upstream.assert_no_overtaking();
     }
 
-    async fn other_resources_do_not_wait(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
-        let newer = proxy.start_request(put("/orders/7").token(42));
-        proxy.waiting("order:7", 1).await;
-        for token in [1, 2, 3] {
-            proxy.forward(put("/orders/8").token(token)).await;
-        }
-        gate.open();
-        all_forwarded([held, newer]).await;
-    }
-
     async fn the_queue_of_a_resource_is_bounded(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, queue: 2 }").await;
         let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
@@ -104,6 +90,7 @@ over_both_stores! {
         let answer = proxy.send(put("/orders/7").token(42)).await;
         answer.assert_problem(503, "overloaded");
         assert!(answer.retry_after().is_some());
+        // Other resources do not wait.
         proxy.forward(put("/orders/8").token(1)).await;
         gate.open();
         forwarded(held).await;
@@ -173,36 +160,6 @@ over_both_stores! {
         upstream.assert_no_overtaking();
     }
 
-    async fn what_settles_says_how_long_it_still_takes(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 60s }").await;
-        upstream.on_token(41, [Step::Reset]);
-        proxy.refuse(put("/orders/7").token(41), 502, "outcome-unknown").await;
-        let answer = proxy.send(put("/orders/7").token(42)).await;
-        answer.assert_problem(503, "older-in-flight");
-        let left = answer.retry_after().expect("it says when");
-        assert!((20..=60).contains(&left), "what is left of 60 s, not {left} s");
-        assert_eq!(upstream.count(), 1);
-    }
-
-    async fn an_operator_who_knows_the_outcome_ends_the_settling(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 300s }").await;
-        upstream.on_token(41, [Step::Reset]);
-        proxy.refuse(put("/orders/7").token(41), 502, "outcome-unknown").await;
-        proxy.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
-        let target = "/v1/marks/order%3A7/resolve";
-        let mark = proxy.mark("order:7").await.expect("it has a mark");
-        let unknown = &mark["unknown"];
-        assert_eq!((unknown.as_array().map(Vec::len), &unknown[0]["token"]), (Some(1), &"41".into()), "{mark}");
-        let words = json!({ "id": unknown[0]["id"], "reason": "looked: it was not applied" });
-        let unasked = post(target).body(words.to_string()).header("Content-Type", "application/json");
-        assert_eq!(unasked.send(proxy.admin()).await.status(), 401, "writes need the bearer token");
-        proxy.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
-        let answer = proxy.command(target, &words).await;
-        assert!((200..300).contains(&answer.status()), "{}", answer.text());
-        proxy.forward(put("/orders/7").token(42)).await;
-        assert_eq!(upstream.tokens("order:7"), [41, 42]);
-    }
-
     async fn a_response_head_is_not_the_end_of_a_response(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 60s }").await;
         let gate = Gate::shut();
@@ -264,10 +221,12 @@ over_both_stores! {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 300s, settle: 300s }").await;
         let request = put("/orders/7").token(41).header("Content-Length", "8");
         let mut paused = proxy.begin(&request, b"half").await;
+        proxy.forward(put("/orders/7").token(40)).await;
+        assert_eq!(proxy.token("order:7").await, Some(40), "half a request raises no mark");
         proxy.forward(put("/orders/7").token(42)).await;
         paused.wire.send(b"done").await.expect("the rest is taken");
         paused.finish().await.assert_problem(412, "stale-token");
-        assert_eq!(upstream.tokens("order:7"), [42]);
+        assert_eq!(upstream.tokens("order:7"), [40, 42]);
     }
 
     async fn reads_with_a_token_wait_like_all_others(store: Store) {
@@ -279,14 +238,5 @@ over_both_stores! {
         gate.open();
         all_forwarded([held, read]).await;
         upstream.assert_no_overtaking();
-    }
-
-    async fn the_barrier_forgets_idle_resources(store: Store) {
-        let (_upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        for id in 0..200 {
-            proxy.forward(put(&format!("/orders/{id}")).token(1)).await;
-        }
-        proxy.until_none("fencepost_upstream_in_flight").await;
-        proxy.until_none("fencepost_unknown_outcomes").await;
     }
 }
