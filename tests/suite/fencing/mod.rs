@@ -8,7 +8,6 @@ pub mod claim;
 pub mod claimants;
 pub mod client_recipes;
 pub mod concurrency;
-pub mod conformance_recipes;
 pub mod crash;
 pub mod early;
 pub mod egress;

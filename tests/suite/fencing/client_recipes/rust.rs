@@ -5,15 +5,11 @@ use std::process::Command;
 
 use super::{obeys, text_of};
 use crate::support::postgres::Cluster;
-use crate::support::sql::{shell, sql};
+use crate::support::return_unless;
 use crate::support::store::has_postgres;
-use crate::support::{return_unless, soon};
 
 mod nightly {
-    include!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/docs/clients/nightly.rs"
-    ));
+    include!("../../../../docs/clients/nightly.rs");
 
     /// Run by [`super::the_rust_recipe_obeys`].
     #[test]
@@ -26,27 +22,14 @@ mod nightly {
 }
 
 /// The files that are compiled above.
-const FILES: [(&str, &str); 2] = [
-    (
-        "fenced.rs",
-        include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/docs/clients/fenced.rs"
-        )),
-    ),
-    (
-        "nightly.rs",
-        include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/docs/clients/nightly.rs"
-        )),
-    ),
-];
+const FENCED: &str = include_str!("../../../../docs/clients/fenced.rs");
+const NIGHTLY: &str = include_str!("../../../../docs/clients/nightly.rs");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rust_recipe_obeys() {
-    for (name, file) in FILES {
-        assert_eq!(format!("{}\n", text_of("rust.md", name)), file, "{name}");
+    for (name, compiled) in [("fenced.rs", FENCED), ("nightly.rs", NIGHTLY)] {
+        let shown = text_of("rust.md", name);
+        assert_eq!(shown, compiled.trim_end(), "{name}");
     }
     return_unless!(has_postgres());
     let cluster = Cluster::shared();
@@ -64,22 +47,4 @@ async fn the_rust_recipe_obeys() {
         command
     })
     .await;
-}
-
-/// The lease of the recipe, which Postgres itself does not know.
-#[tokio::test]
-async fn a_session_that_is_idle_for_too_long_loses_the_lock() {
-    return_unless!(has_postgres());
-    let url = Cluster::shared().create_database().await;
-    let mut former = shell(&url).await;
-    let mut next = shell(&url).await;
-    for statement in [
-        "SELECT pg_advisory_lock(7)",
-        "SET idle_session_timeout = '50ms'",
-    ] {
-        sql(&mut former, statement).await;
-    }
-    soon("the lock", sql(&mut next, "SELECT pg_advisory_lock(7)")).await;
-    let lost = sqlx::query("SELECT 1").execute(&mut former).await;
-    assert!(lost.is_err(), "the former session has ended");
 }
