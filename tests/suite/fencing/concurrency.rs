@@ -8,19 +8,16 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::support::{
-    Config, Proxy, Step, Store, Upstream, or_return, over_both_stores, put, soon,
-};
+use crate::support::{Config, Proxy, Step, Store, Upstream, fenced, or_return, put, soon};
 
 const CLIENTS: u64 = 64;
 const REQUESTS_EACH: u64 = 60;
 const RESOURCES: usize = 4;
 
-over_both_stores! {
-    async fn nothing_overtakes_among_64_clients(store: Store) {
-        let (upstream, proxy) = Proxy::before(&store, RUGGED).await;
-        storm(&upstream, &[&proxy]).await;
-    }
+#[tokio::test]
+async fn nothing_overtakes_among_64_clients() {
+    let (upstream, proxy) = fenced(RUGGED).await;
+    storm(&upstream, &[&proxy]).await;
 }
 
 #[tokio::test]
