@@ -18,15 +18,16 @@ use crate::support::{
     over_both_stores, put,
 };
 
+/// Nothing could settle within a test.
+const SETTLES_LATER: &str = "barrier: { wait: 200ms, settle: 300s }";
+
 over_both_stores! {
     async fn after_kill_9_at_any_moment_no_mark_is_below_what_was_sent(store: Store) {
         let seed = rand::random();
         eprintln!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store);
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, "{}").await;
         let mut seen_before = 0;
-        let mut proxy = Proxy::start(&config).await;
         for round in 0..100 {
             // Each round has resources of its own, so that none waits for what died before.
             let stop = Arc::new(AtomicBool::new(false));
@@ -63,7 +64,9 @@ over_both_stores! {
     async fn who_waited_when_it_died_waits_again(store: Store) {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).with("barrier: { wait: 300ms, settle: 4s }");
-        let config = short_lease(config, &store);
+        // On a shared store a dead instance is known by its lease.
+        let short = "{ upstream: { undelivered: 500ms }, store: { lease: 3s } }";
+        let config = config.with(if store.is_shared() { short } else { "{}" });
         let mut proxy = Proxy::start(&config).await;
         let gate = Gate::shut();
         let work = Step::Work(Duration::from_millis(2500));
@@ -95,8 +98,7 @@ over_both_stores! {
 
     async fn who_was_alone_when_it_died_passes_at_once(store: Store) {
         let upstream = Upstream::start().await;
-        // Nothing could settle within the test.
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let config = Config::new(&upstream, &store).with(SETTLES_LATER);
         let gate = Proxy::dies_holding(&config, &upstream, put("/orders/7").token(7)).await;
         let proxy = Proxy::start(&config).await;
         proxy.forward(put("/orders/7").token(7)).await;
@@ -108,10 +110,8 @@ over_both_stores! {
 
     /// What was idle at the last heartbeat is over, however many there were.
     async fn only_what_was_in_use_waits_after_kill_9(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store)
-            .with("{ store: { lease: 200s }, barrier: { wait: 300ms, settle: 300s } }");
-        let mut killed = Proxy::start(&config).await;
+        let more = "{ store: { lease: 200s }, barrier: { wait: 300ms, settle: 300s } }";
+        let (upstream, config, mut killed) = Proxy::with_config(&store, more).await;
         let other = if store.is_shared() { Some(Proxy::start(&config).await) } else { None };
         let path = |order: u64| format!("/orders/{order}");
         for order in 1..=20 {
@@ -136,20 +136,17 @@ over_both_stores! {
     }
 
     async fn a_stop_in_good_order_leaves_nothing_to_wait_for(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
-        let mut proxy = Proxy::start(&config).await;
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, SETTLES_LATER).await;
         proxy.forward(put("/orders/7").token(7)).await;
         proxy.stop().await;
         let proxy = Proxy::start(&config).await;
+        proxy.stale(put("/orders/7").token(6)).await;
         proxy.forward(put("/orders/7").token(8)).await;
         assert_eq!(upstream.tokens("order:7"), [7, 8]);
     }
 
     async fn what_is_unknown_stays_unknown_over_a_stop(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
-        let mut proxy = Proxy::start(&config).await;
+        let (upstream, config, mut proxy) = Proxy::with_config(&store, SETTLES_LATER).await;
         upstream.next([Step::Reset]);
         proxy.refuse(put("/orders/7").token(7), 502, "outcome-unknown").await;
         proxy.stop().await;
@@ -169,15 +166,6 @@ over_both_stores! {
         proxy.stale(put("/orders/7").token(7)).await;
         assert_eq!(upstream.count(), 1);
         gate.open();
-    }
-}
-
-/// On a shared store a dead instance is known by its lease; let that be short.
-fn short_lease(config: Config, store: &Store) -> Config {
-    if store.is_shared() {
-        config.with("{ upstream: { undelivered: 500ms }, store: { lease: 3s } }")
-    } else {
-        config
     }
 }
 
@@ -275,10 +263,10 @@ fn trace_events(trace: &str) -> String {
 #[tokio::test]
 async fn who_starts_in_the_place_of_a_dead_proxy_waits_for_settle_only() {
     let store = or_return!(Store::postgres().await);
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store)
-        .with("{ store: { lease: 10m }, upstream: { undelivered: 10m }, barrier: { wait: 25s, settle: 2s } }");
-    let (mut a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let more = "{ store: { lease: 10m }, upstream: { undelivered: 10m }, \
+        barrier: { wait: 25s, settle: 2s } }";
+    let (upstream, config, mut a) = Proxy::with_config(&store, more).await;
+    let b = Proxy::start(&config).await;
     let (lost, gate) = a.begin_held(&upstream, put("/orders/7").token(41)).await;
     let at_b = b.held(&upstream, put("/orders/8").token(41)).await;
     a.kill9();

@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{HEADERS, Http2};
+use crate::support::steps::REQUESTS;
 use crate::support::wire::{Io, Wire};
-use crate::support::{Answer, Config, Proxy, Store, eventually, joined, put, soon};
+use crate::support::{Answer, Config, Proxy, Store, eventually, forwarded, post, put, soon};
 
 /// The proxy's kernel takes it at once, the windows of HTTP/2 too, and the upstream's kernel takes a
 /// part.
@@ -37,11 +38,8 @@ struct Case {
 
 async fn case(http2: bool, more: &str) -> Case {
     let upstream = BareUpstream::narrow();
-    let url = if http2 {
-        upstream.h2c()
-    } else {
-        upstream.url()
-    };
+    let scheme = if http2 { "h2c" } else { "http" };
+    let url = format!("{scheme}://{}", upstream.address());
     let config = Config::to(&url, &Store::sqlite())
         .with("upstream: { undelivered: 600s, idle_timeout: 60s }")
         .with(more);
@@ -73,7 +71,7 @@ impl Case {
             socket.write_all(OK).await.expect("taken");
             Answered::Http1(socket)
         };
-        joined(older).await.assert_forwarded();
+        forwarded(older).await;
         answered
     }
 
@@ -106,7 +104,7 @@ impl Case {
             let head = self.upstream.serve().await;
             assert_eq!(head.get("x-fencing-token"), Some("42"));
         }
-        joined(newer).await.assert_forwarded();
+        forwarded(newer).await;
     }
 }
 
@@ -148,11 +146,8 @@ impl Answered {
                 let mut read = 0;
                 while read < BODY {
                     let part = peer.until("the rest", |frame| frame.kind <= HEADERS).await;
-                    assert_eq!(
-                        (part.kind, part.stream),
-                        (0, stream),
-                        "nothing overtakes it"
-                    );
+                    // Nothing overtakes it.
+                    assert_eq!((part.kind, part.stream), (0, stream));
                     read += part.payload.len();
                 }
                 assert_eq!(peer.serve().await, "");
@@ -177,7 +172,7 @@ async fn arrives_before_a_newer_token(http2: bool) {
     let older = case.early(http2).await;
     let newer = case.newer_waits().await;
     older.drain_and_serve().await;
-    joined(newer).await.assert_forwarded();
+    forwarded(newer).await;
     assert_eq!(case.unknown().await, (0, 0));
     let listed = case.proxy.ask("/v1/unknown").await.json();
     assert_eq!(listed["unknown"], serde_json::json!([]));
@@ -196,18 +191,15 @@ async fn what_is_not_taken_in_time_is_reset_and_unknown() {
             let newer = case.newer_waits().await;
             case.serve_anew(http2, newer).await;
             older.nothing_more_comes().await;
-            let line = case.proxy.log_of("outcome", "outcome-unknown");
-            let line = line.await;
+            let line = case.proxy.log_of("outcome", "outcome-unknown").await;
             let listed = case.proxy.ask("/v1/unknown").await.json();
             for named in [&line, &listed["unknown"][0]] {
                 assert_eq!(named["resource"], "order:7", "{named}");
                 assert_eq!(named["token"], "41", "{named}");
             }
-            let count = |outcome| [("outcome", outcome)];
             let metrics = case.proxy.metrics().await;
-            let name = "fencepost_requests_total";
-            assert!((metrics.sum(name, &count("outcome-unknown")) - 1.0).abs() < 0.1);
-            assert!((metrics.sum(name, &count("advanced")) - 1.0).abs() < 0.1);
+            let count = |outcome| metrics.count(REQUESTS, &[("outcome", outcome)]);
+            assert_eq!((count("outcome-unknown"), count("advanced")), (1, 1));
         }
     }
 }
@@ -218,11 +210,9 @@ async fn a_claim_is_not_granted_while_an_older_request_lies_in_the_kernel() {
     for http2 in VERSIONS {
         let case = case(http2, "barrier: { wait: 300ms, grace: 300s, settle: 300s }").await;
         let _older = case.early(http2).await;
-        let claim = crate::support::post("/.well-known/fencing/claim")
-            .header("X-Fencing-Target", "PUT /orders/7")
-            .token(42);
-        let refused = case.proxy.send(claim).await;
-        refused.assert_problem(503, "older-in-flight");
+        let claim = post("/.well-known/fencing/claim").header("X-Fencing-Target", "PUT /orders/7");
+        let refused = case.proxy.refuse(claim.token(42), 503, "older-in-flight");
+        refused.await;
     }
 }
 

@@ -23,13 +23,9 @@ fn hold_all(way: &Relay, point: Point) -> Vec<Trap> {
 
 #[tokio::test]
 async fn a_death_and_its_settling_survive_cuts() {
-    let more = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, \
-        settle: 2s } }";
-    let mut pair = or_return!(Pair::mortal_a(more).await);
-    let (older, gate) = pair
-        .a
-        .begin_held(&pair.upstream, put("/orders/7").token(41))
-        .await;
+    let mut pair = or_return!(Pair::mortal_a(MORTAL).await);
+    let request = put("/orders/7").token(41);
+    let (older, gate) = pair.a.begin_held(&pair.upstream, request).await;
     let cuts = [
         Point::After(Statement::DeclareDead),
         Point::Before(Statement::Settle),
@@ -46,7 +42,7 @@ async fn a_death_and_its_settling_survive_cuts() {
     let waited = pair.upstream.last().began - killed;
     assert!(
         waited >= Duration::from_secs(2),
-        "it waited {waited:?}: less than `settle`"
+        "less than `settle`: {waited:?}"
     );
     for cut in cuts {
         cut.sprung().await;
@@ -70,13 +66,7 @@ async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
 
 #[tokio::test]
 async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
-    let pair = or_return!(
-        Pair::mortal_a(
-            "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-            barrier: { wait: 28s, grace: 300s, settle: 3s }, body: { buffer: 1KiB } }",
-        )
-        .await
-    );
+    let pair = or_return!(Pair::mortal_a(MORTAL).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
@@ -87,12 +77,9 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
     upstream
         .until("A lets go of its exchange", |all| all[0].left)
         .await;
-    let seen = upstream.arrivals();
-    assert_eq!(
-        (seen[0].whole, seen[0].body.len()),
-        (false, 20_000),
-        "not a byte more"
-    );
+    let seen = &upstream.arrivals()[0];
+    let got = (seen.whole, seen.body.len());
+    assert_eq!(got, (false, 20_000), "not a byte more");
     b.forward(put("/orders/7").token(42)).await;
 
     // The held statement arrives now, long after A has been declared dead and settled.
@@ -109,9 +96,8 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
 async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     // B would miss it only after the lease that A has on record: it takes no answer to its reads
     // for one.
-    let pair = or_return!(
-        Pair::start("{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }").await
-    );
+    let more = "{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }";
+    let pair = or_return!(Pair::start(more).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let before = store.number(IDS).await;
@@ -119,7 +105,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     let held = hold_all(way_of_a, Point::After(Statement::Renew));
     a.until_status(503, put("/orders/7").token(41)).await;
     // A living proxy cedes its epochs, lapsed or not.
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     a.refuse(put("/orders/8").token(41), 503, "store-unavailable")
         .await;
     drop(held);
@@ -199,10 +185,8 @@ async fn a_join_in_doubt_leaves_an_instance_that_settles() {
     }
     again.until_forwarded(put("/orders/7").token(42)).await;
     pair.store.until(NOT_SETTLED, 2).await;
-    assert!(
-        pair.way_of_a.passed(Statement::Join) >= joins + 2,
-        "one lost its answer, one did not"
-    );
+    // One lost its answer, one did not.
+    assert!(pair.way_of_a.passed(Statement::Join) >= joins + 2);
     pair.b.forward(put("/orders/7").token(43)).await;
     pair.upstream.assert_no_overtaking();
 }

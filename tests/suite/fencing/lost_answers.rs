@@ -8,7 +8,7 @@ use crate::support::pair::{around, through};
 use crate::support::postgres::free_port;
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{
-    Config, Pair, Proxy, Store, all_forwarded, eventually, forwarded, joined, or_return, post, put,
+    Config, Pair, Proxy, Store, all_forwarded, forwarded, joined, or_return, post, put,
 };
 
 /// Nothing settles within a test, and nobody is declared dead.
@@ -16,9 +16,9 @@ const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 30
 /// The same with a store that is soon given up.
 const BRIEF: &str = "{ store: { lease: 200s, timeout: 4s }, barrier: { wait: 25s, settle: 300s } }";
 
-async fn mark(store: &Store, resource: &str) -> i64 {
-    let query = format!("SELECT token FROM marks WHERE resource = '{resource}'");
-    store.number(&query).await
+/// Reads the mark.
+fn mark(resource: &str) -> String {
+    format!("SELECT token FROM marks WHERE resource = '{resource}'")
 }
 
 /// Counts the open epochs of a token.
@@ -52,7 +52,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
             let cut = way_of_a.cut(point);
             refused(a, &path, 42).await;
             assert!(cut.has_sprung(), "{point:?}");
-            assert_eq!(mark(store, &resource).await, durable, "{point:?}");
+            assert_eq!(store.number(&mark(&resource)).await, durable, "{point:?}");
             assert_eq!(upstream.tokens(&resource), [41], "{point:?}");
             let mut seen = vec![41];
             if again {
@@ -77,12 +77,9 @@ async fn an_epoch_that_is_opened_late_is_over_by_then() {
     a.forward(put("/orders/7").token(41)).await;
     let late = way_of_a.hold(Point::Before(Statement::Advance));
     refused(a, "/orders/7", 42).await;
-    assert_eq!(mark(store, "order:7").await, 41);
+    assert_eq!(store.number(&mark("order:7")).await, 41);
     late.release();
-    eventually("it commits", || async {
-        (mark(store, "order:7").await == 42).then_some(())
-    })
-    .await;
+    store.until(&mark("order:7"), 42).await;
     b.forward(put("/orders/7").token(43)).await;
     a.stale(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 43]);
@@ -117,7 +114,8 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     let answered = way_of_a.answer_to(Statement::Advance);
     late.release();
     answered.sprung().await;
-    assert_eq!(mark(store, "order:7").await, 43, "a mark never falls");
+    let mark = store.number(&mark("order:7")).await;
+    assert_eq!(mark, 43, "a mark never falls");
     assert_eq!(store.number(&open(store, "order:7", 42)).await, 0);
     a.stale(put("/orders/7").token(42)).await;
     gate.open();
@@ -142,7 +140,7 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         );
         refused(a, "/orders/7", token).await;
         assert!(late.has_sprung());
-        let durable = mark(store, "order:7").await;
+        let durable = store.number(&mark("order:7")).await;
         assert_eq!(durable.unsigned_abs(), token);
         // The request is given up first, and then the statement: an answer in between is in time.
         a.until_metric(errors, &timeout, |count| count > given_up)
