@@ -1,9 +1,7 @@
 //! docs/when.md, as it stands there: the fence in front of a third party's API, and the lock in
 //! `DynamoDB` whose number grows.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::client_recipes::recipe;
@@ -13,66 +11,65 @@ use crate::support::process::Process;
 use crate::support::tls::{Ca, Files, server};
 use crate::support::upstream::Arrival;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, fenced, forwarded, or_return, post, put,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, or_return, post, put,
 };
 
 const CHARGE: &str = "/v1/accounts/7/charges";
 
-fn charge(token: u64, amount: &str) -> Request {
-    charge_of(token, amount, "invoice-2026-11")
+fn charge(token: u64) -> Request {
+    charge_of(token, "invoice-2026-11")
 }
 
-fn charge_of(token: u64, amount: &str, operation: &str) -> Request {
+fn charge_of(token: u64, operation: &str) -> Request {
     post(CHARGE)
         .host(Some("fence.workers.internal"))
         .token(token)
         .header("X-Fencing-Operation", operation)
-        .body(amount)
+        .body("30")
 }
 
-/// The page's configuration in front of a provider that speaks TLS.
-fn payments(provider: &Upstream, tls: &Value) -> Config {
+/// A provider that speaks TLS, and the page's configuration in front of it.
+async fn payments() -> (Upstream, Proxy, Files) {
+    let (ca, files) = (Ca::new("provider"), Files::new());
+    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
     let own = json!({ "upstream": { "url": provider.url(), "tls": tls } });
-    Config::to(provider.url(), &Store::sqlite())
+    let config = Config::to(provider.url(), &Store::sqlite())
         .with(&config("when.md", "payments"))
         .with(&own.to_string())
+        .with("barrier: { wait: 300ms }");
+    let proxy = Proxy::start(&config).await;
+    (provider, proxy, files)
 }
 
 #[tokio::test]
 async fn a_third_partys_api_is_fenced_where_requests_leave() {
-    let (ca, files) = (Ca::new("provider"), Files::new());
-    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
-    let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
-    let config = payments(&provider, &tls).with("barrier: { wait: 300ms }");
-    let proxy = Proxy::start(&config).await;
-
+    let (provider, proxy, _files) = payments().await;
     // Two workers. The first one's charge is still at the provider when the second one comes.
     let gate = Gate::shut();
     provider.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let first = charge(41, "30").header("Idempotency-Key", "invoice-2026-11");
+    let first = charge(41).header("Idempotency-Key", "invoice-2026-11");
     let first = proxy.start_request(first);
     provider.reached(1).await;
-    proxy.refuse(charge(42, "30"), 503, "older-in-flight").await;
+    proxy.refuse(charge(42), 503, "older-in-flight").await;
     gate.open();
     forwarded(first).await;
     // The second one repeats the charge, and the provider hears of it once.
     for _ in 0..2 {
-        let again = proxy.send(charge(42, "30")).await;
-        assert_eq!(
-            (again.status(), again.header("idempotency-replayed")),
-            (200, Some("true"))
-        );
+        let again = proxy.send(charge(42)).await;
+        let replayed = again.header("idempotency-replayed");
+        assert_eq!((again.status(), replayed), (200, Some("true")));
     }
 
     // The first one wakes up: the provider sees nothing of it, on no path of the account.
     for stale in [
-        charge(41, "30"),
+        charge(41),
         put("/v1/accounts/7").token(41),
         put("/v1/accounts/7/limits/x").token(41),
     ] {
         proxy.stale(stale).await;
     }
-    proxy.forward(charge_of(42, "30", "invoice-2026-12")).await;
+    proxy.forward(charge_of(42, "invoice-2026-12")).await;
 
     let arrivals = provider.arrivals();
     let tokens: Vec<_> = arrivals.iter().filter_map(Arrival::token).collect();
@@ -80,55 +77,30 @@ async fn a_third_partys_api_is_fenced_where_requests_leave() {
     provider.assert_no_overtaking();
     let host = provider.url().trim_start_matches("https://");
     for arrival in &arrivals {
-        assert_eq!(
-            arrival.head.get("host"),
-            Some(host),
-            "the provider's own name"
-        );
-        assert_eq!(
-            arrival.head.get("x-forwarded-host"),
-            Some("fence.workers.internal")
-        );
+        let field = |name| arrival.head.get(name);
+        assert_eq!(field("host"), Some(host), "the provider's own name");
+        assert_eq!(field("x-forwarded-host"), Some("fence.workers.internal"));
         assert_eq!(arrival.resource(), Some("account:7"));
     }
     let keys: Vec<_> = arrivals
         .iter()
         .map(|one| one.head.get("idempotency-key").expect("a key"))
         .collect();
-    assert!(
-        keys[0] != "invoice-2026-11",
-        "the key of the operation takes the place of the client's own"
-    );
+    // The key of the operation takes the place of the client's own.
+    assert!(keys[0] != "invoice-2026-11", "{keys:?}");
     assert!(keys[1] != keys[0], "{keys:?}");
-}
-
-#[tokio::test]
-async fn nothing_reaches_a_provider_that_is_not_the_one() {
-    let (ca, other, files) = (Ca::new("provider"), Ca::new("other"), Files::new());
-    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
-    let tls = json!({ "ca_file": files.put("ca.crt", other.pem()) });
-    let proxy = Proxy::start(&payments(&provider, &tls)).await;
-    let answer = proxy.send(charge(41, "30")).await;
-    answer.assert_problem(502, "upstream-unreachable");
-    assert_eq!(provider.count(), 0);
 }
 
 /// After a charge whose answer was lost, the next holder waits for as long as the provider may take.
 #[tokio::test]
 async fn a_lost_answer_of_the_provider_holds_the_next_worker_up() {
-    let (ca, files) = (Ca::new("provider"), Files::new());
-    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
-    let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
-    let proxy = Proxy::start(&payments(&provider, &tls).with("barrier: { wait: 300ms }")).await;
+    let (provider, proxy, _files) = payments().await;
     provider.next([Step::Close]);
-    proxy.refuse(charge(41, "30"), 502, "outcome-unknown").await;
-    let waits = proxy.send(charge(42, "30")).await;
+    proxy.refuse(charge(41), 502, "outcome-unknown").await;
+    let waits = proxy.send(charge(42)).await;
     waits.assert_problem(503, "older-in-flight");
     let left = waits.retry_after().expect("it says for how long");
-    assert!(
-        left > 60 && left <= Duration::from_mins(2).as_secs(),
-        "{left}"
-    );
+    assert!((61..=120).contains(&left), "{left}");
     assert_eq!(provider.count(), 1);
 }
 
@@ -169,14 +141,4 @@ async fn the_lock_in_dynamodb_has_a_number_that_grows() {
     // B cannot give up.
     let expected = [Some(1), None, None, Some(2), Some(3), None, Some(4)];
     assert_eq!(got, expected);
-
-    let (upstream, proxy) = fenced("{}").await;
-    let granted: Vec<u64> = got.into_iter().flatten().collect();
-    for token in &granted {
-        proxy.forward(put("/orders/7").token(token)).await;
-    }
-    for token in &granted[..3] {
-        proxy.stale(put("/orders/7").token(token)).await;
-    }
-    assert_eq!(upstream.tokens("order:7"), granted);
 }
