@@ -11,16 +11,19 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::path::unacknowledged;
 use crate::support::process::{many_descriptors, on_one_core};
 use crate::support::tls::{Ca, Files, server};
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, put, soon,
+};
 
 /// More than a worker takes from the kernel at once (1,024).
 const OTHERS: usize = 1_100;
@@ -30,6 +33,13 @@ const OTHERS: usize = 1_100;
 enum Leftover {
     Answer,
     End,
+}
+
+/// `config` makes the configuration of a proxy in front of the upstream, with a store of its own.
+async fn are_not_used(upstream: &Upstream, config: impl Fn() -> Config) {
+    for leftover in [Leftover::Answer, Leftover::End] {
+        is_not_used(upstream, config(), leftover).await;
+    }
 }
 
 async fn is_not_used(upstream: &Upstream, config: Config, leftover: Leftover) {
@@ -47,6 +57,7 @@ async fn is_not_used(upstream: &Upstream, config: Config, leftover: Leftover) {
     };
     upstream.on_token(41, [Step::ok(), Step::Wait(gate.clone()), last]);
     let request = put("/orders/7").token(41);
+    let first = upstream.count();
     let mut exchange = proxy.begin(&request, b"").await;
     exchange.finish().await.assert_forwarded();
     let mut others = Vec::new();
@@ -67,7 +78,7 @@ async fn is_not_used(upstream: &Upstream, config: Config, leftover: Leftover) {
     }
     gate.open();
     upstream
-        .until("what is left over", |all| all[0].ended.is_some())
+        .until("what is left over", |all| all[first].ended.is_some())
         .await;
     upstream.next([Step::answer("200 OK", "", "its own")]);
     proxy.resume();
@@ -82,38 +93,29 @@ async fn is_not_used(upstream: &Upstream, config: Config, leftover: Leftover) {
 
 #[tokio::test]
 async fn over_tcp() {
-    for leftover in [Leftover::Answer, Leftover::End] {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &Store::sqlite());
-        is_not_used(&upstream, config, leftover).await;
-    }
+    let upstream = Upstream::start().await;
+    are_not_used(&upstream, || Config::new(&upstream, &Store::sqlite())).await;
 }
 
 #[tokio::test]
 async fn over_a_unix_socket() {
-    for leftover in [Leftover::Answer, Leftover::End] {
-        let dir = TempDir::new().expect("a temporary directory");
-        let upstream = Upstream::start_unix(&dir.path().join("upstream.sock"));
-        let config = Config::new(&upstream, &Store::sqlite());
-        is_not_used(&upstream, config, leftover).await;
-    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let upstream = Upstream::start_unix(&dir.path().join("upstream.sock"));
+    are_not_used(&upstream, || Config::new(&upstream, &Store::sqlite())).await;
 }
 
-fn trusting(upstream: &Upstream, ca: &Path) -> Config {
+/// The configuration in front of `url`, whose CA is in this file.
+fn trusting(url: &str, ca: &Path) -> Config {
     let tls = format!("upstream: {{ tls: {{ ca_file: {} }} }}", ca.display());
-    Config::new(upstream, &Store::sqlite()).with(&tls)
+    Config::to(url, &Store::sqlite()).with(&tls)
 }
 
 #[tokio::test]
 async fn over_tls() {
     let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
     let ca_file = files.put("ca.crt", ca.pem());
-    for leftover in [Leftover::Answer, Leftover::End] {
-        let pair = ca.server(&["localhost"]);
-        let upstream = Upstream::start_tls(server(&pair, None, &[])).await;
-        let config = trusting(&upstream, &ca_file);
-        is_not_used(&upstream, config, leftover).await;
-    }
+    let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    are_not_used(&upstream, || trusting(upstream.url(), &ca_file)).await;
 }
 
 /// A server sends session tickets behind the handshake (RFC 8446, section 4.6.1), which lie there
@@ -125,7 +127,7 @@ async fn tickets_of_tls_are_not_left_over() {
     let mut config = server(&ca.server(&["localhost"]), None, &[]);
     config.send_tls13_tickets = 4;
     let upstream = Upstream::start_tls(config).await;
-    let proxy = Proxy::start(&trusting(&upstream, &ca_file)).await;
+    let proxy = Proxy::start(&trusting(upstream.url(), &ca_file)).await;
     for token in 1..=5 {
         proxy.forward(put("/orders/7").token(token)).await;
         proxy.forward(get("/orders/7")).await;
@@ -140,15 +142,13 @@ async fn tickets_of_tls_are_not_left_over() {
 async fn a_part_of_a_tls_record_is_left_over() {
     let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
     let ca_file = files.put("ca.crt", ca.pem());
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
+    let upstream = BareUpstream::start().await;
     let acceptor = TlsAcceptor::from(Arc::new(server(&ca.server(&["localhost"]), None, &[])));
-    let tls = format!("upstream: {{ tls: {{ ca_file: {} }} }}", ca_file.display());
-    let url = format!("https://localhost:{port}");
-    let proxy = Proxy::start(&Config::to(&url, &Store::sqlite()).with(&tls)).await;
+    let url = format!("https://localhost:{}", upstream.address().port());
+    let proxy = Proxy::start(&trusting(&url, &ca_file)).await;
     let accept = || async {
-        let (socket, _) = soon("a connection", listener.accept()).await.expect("open");
-        acceptor.accept(socket).await.expect("a handshake")
+        let handshake = acceptor.accept(upstream.accept().await).await;
+        handshake.expect("a handshake")
     };
     for (together, token) in [(false, 40), (true, 50)] {
         let path = format!("/orders/{token}");
@@ -168,7 +168,7 @@ async fn a_part_of_a_tls_record_is_left_over() {
         let begin = if together { 10 } else { 0 };
         let sent = [&own, &foreign[..begin]].concat();
         socket.write_all(&sent).await.expect("taken");
-        first.await.expect("no panic").assert_forwarded();
+        forwarded(first).await;
         socket.write_all(&foreign[begin..10]).await.expect("taken");
         let here = socket.local_addr().expect("open");
         let there = socket.peer_addr().expect("open");
@@ -181,21 +181,14 @@ async fn a_part_of_a_tls_record_is_left_over() {
         let mut other = accept().await;
         // The connection may be gone.
         let _ = socket.write_all(&foreign[10..]).await;
-        serve(&mut other).await;
-        let answered = second.await.expect("no panic");
-        assert_eq!(answered.assert_forwarded().text(), "own", "{together}");
-        drop(other);
+        read_head(&mut other).await;
+        other.write_all(ANSWER.as_bytes()).await.expect("taken");
+        other.flush().await.expect("taken");
+        assert_eq!(forwarded(second).await.text(), "own", "{together}");
     }
 }
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown";
-
-/// Answers one request.
-async fn serve(stream: &mut TlsStream<TcpStream>) {
-    read_head(stream).await;
-    stream.write_all(ANSWER.as_bytes()).await.expect("taken");
-    stream.flush().await.expect("taken");
-}
 
 async fn read_head(stream: &mut TlsStream<TcpStream>) {
     let mut head = Vec::new();
