@@ -72,8 +72,8 @@ libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
 etcd-server:etcd:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
 etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
-redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
-redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
+redis-server:redis-server:client_recipes:: and tool_recipes:: with Redis
+redis-tools:redis-cli:client_recipes:: and tool_recipes:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, peers::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:peers::dav::litmus
 litmus:litmus:peers::dav::litmus
