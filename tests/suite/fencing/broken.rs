@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{Config, Gate, Proxy, Step, Store, fenced, put, request, soon};
 
 /// Nothing settles within a test.
-const STAYS_UNKNOWN: &str = "barrier: { wait: 200ms, settle: 300s }";
+pub const STAYS_UNKNOWN: &str = "barrier: { wait: 200ms, settle: 300s }";
 
 #[tokio::test]
 async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {

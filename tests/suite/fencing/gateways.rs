@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::broken::unknown_once;
+use super::broken::{STAYS_UNKNOWN, unknown_once};
 use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
@@ -16,9 +16,6 @@ use crate::support::store::tool;
 use crate::support::{
     Config, Gate, Proxy, Request, Step, Store, Upstream, delete, forwarded, get, or_return, put,
 };
-
-/// Nothing settles within a test.
-const STAYS_UNKNOWN: &str = "barrier: { wait: 200ms, settle: 300s }";
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
