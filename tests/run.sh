@@ -30,7 +30,6 @@ threads=$((threads < 16 ? threads : 16))
 # `quick` leaves these out because they take long. Each is a part of the names of tests.
 SLOW='
 crash::after_kill_9
-dashboards::series::
 echo::
 edge::no_published_way
 fire::histories

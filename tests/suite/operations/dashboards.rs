@@ -1,25 +1,19 @@
-//! The alerts, the dashboard and the runbook, held against the real thing: Debian's Prometheus
-//! scrapes real proxies under mixed traffic, and every expression is asked of it. An alert or a
-//! panel that names a series which is not there stays silent for ever, and looks like peace.
+//! The alerts, the dashboard and the runbook, held against a real scrape and Debian's promtool. An
+//! alert or a panel that names a series which is not there stays silent for ever, and looks like
+//! peace.
 
 mod files;
-pub mod prometheus;
 mod runbook;
-mod scene;
 mod series;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use self::prometheus::Prometheus;
-use self::scene::Scene;
 use crate::support::run::{run, run_fed};
-use crate::support::skip::lacks;
 use crate::support::store::tool;
-use crate::support::{eventually, fenced, or_return, put};
+use crate::support::{fenced, or_return, put};
 
 /// A file of the project.
 fn read(path: &str) -> String {
@@ -76,12 +70,12 @@ fn panels() -> Vec<Value> {
     panels
 }
 
-/// The panels that ask something: title and expression.
+/// What the panels, annotations and variables ask: title and expression.
 fn questions() -> Vec<(String, String)> {
     let dashboard = dashboard();
-    let panels = panels();
+    let list = |name: &str| dashboard[name]["list"].as_array().expect("a list").clone();
     let mut questions = Vec::new();
-    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+    for panel in panels().iter().filter(|panel| panel["type"] != "row") {
         for target in panel["targets"].as_array().expect("targets") {
             questions.push((
                 text(panel, "title").to_owned(),
@@ -89,164 +83,22 @@ fn questions() -> Vec<(String, String)> {
             ));
         }
     }
-    for annotation in dashboard["annotations"]["list"].as_array().expect("a list") {
+    for annotation in list("annotations") {
         if let Some(expr) = annotation["expr"].as_str() {
-            questions.push((text(annotation, "name").to_owned(), expr.to_owned()));
+            questions.push((text(&annotation, "name").to_owned(), expr.to_owned()));
+        }
+    }
+    for variable in list("templating") {
+        if text(&variable, "type") == "query" {
+            let query = text(&variable["query"], "query").strip_prefix("label_values(");
+            let query = query.and_then(|query| query.strip_suffix(')'));
+            let asked = query.and_then(|query| query.rsplit_once(", "));
+            let (selector, label) = asked.expect("a selector and a label");
+            let expr = format!("group by ({label}) ({selector})");
+            questions.push((text(&variable, "name").to_owned(), expr));
         }
     }
     questions
-}
-
-/// Puts in what Grafana would: `All` for every variable, and ranges that the test's few seconds of
-/// scrapes lie in.
-fn filled_in(expr: &str) -> String {
-    let mut expr = expr
-        .replace("$__rate_interval", "5m")
-        .replace("$__range", "15m");
-    for variable in [
-        "$cluster",
-        "$namespace",
-        "$job",
-        "$pod",
-        "$instance",
-        "$route",
-    ] {
-        expr = expr.replace(variable, ".*");
-    }
-    assert!(!expr.contains('$'), "a variable that is not known: {expr}");
-    expr
-}
-
-/// Which job each alert fires for in the [`Scene`]. Those that are missing (lost lines of the log,
-/// a hundred thousand new resources, two configurations in one job, a certificate with between a day
-/// and a week to go, the fence drill, operations whose outcome nobody knows, which are counted each
-/// minute) are left to promtool's cases.
-const FIRE: &[(&str, &str)] = &[
-    ("FencepostTokensReset", "reset"),
-    ("FencepostStaleRequests", "orders"),
-    ("FencepostTokensMissing", "orders"),
-    ("FencepostImplausibleTokens", "orders"),
-    ("FencepostMarkRegression", "orders"),
-    ("FencepostMarkOverridden", "orders"),
-    ("FencepostRouteStoppedEnforcing", "orders"),
-    ("FencepostRouteOnlyObserved", "orders"),
-    ("FencepostUnknownOutcomes", "orders"),
-    ("FencepostUnknownOutcomesStand", "orders"),
-    ("FencepostOlderInFlight", "orders"),
-    ("FencepostBarrierWaits", "orders"),
-    ("FencepostUpstreamUnreachable", "dead-end"),
-    ("FencepostLimitReached", "orders"),
-    ("FencepostStoreDown", "cut-off"),
-    ("FencepostMarksGone", "emptied"),
-    ("FencepostStoreErrors", "cut-off"),
-    ("FencepostStoreUnavailable", "cut-off"),
-    ("FencepostLeaseRunsOut", "cut-off"),
-    ("FencepostReloadFailed", "orders"),
-    ("FencepostRouteTablesDiffer", "orders"),
-    ("FencepostCertificateExpiresNow", "gone"),
-    ("FencepostDown", "gone"),
-    ("FencepostAbsent", "gone"),
-];
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
-async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
-    let mut scene = or_return!(Scene::set().await);
-    let Some(prometheus) = Prometheus::start(&scene.targets()).await else {
-        lacks("prometheus");
-        return;
-    };
-    scene.play().await;
-    for seen in [
-        r#"fencepost_config_reload_ok{job="orders"} == 0"#,
-        r#"fencepost_stale_resources{job="reset"} > 25"#,
-        r#"fencepost_lease_remaining_seconds{job="cut-off"} == 0"#,
-        r#"fencepost_marks{job="emptied"} == 4"#,
-    ] {
-        prometheus.has_seen(seen).await;
-    }
-    scene.empty().await;
-
-    // A scrape that comes too late takes a target's series away until the next one.
-    for (title, expr) in questions() {
-        let expr = filled_in(&expr);
-        eventually(&format!("data for {title}: {expr}"), || async {
-            let numbers = prometheus.numbers(&expr).await;
-            numbers.iter().any(|number| !number.is_nan()).then_some(())
-        })
-        .await;
-    }
-    for variable in dashboard()["templating"]["list"]
-        .as_array()
-        .expect("a list")
-    {
-        if text(variable, "type") == "query" {
-            let query = text(&variable["query"], "query");
-            let inner = query
-                .strip_prefix("label_values(")
-                .and_then(|rest| rest.strip_suffix(')'));
-            let (selector, label) = inner
-                .and_then(|inner| inner.rsplit_once(", "))
-                .expect("a selector and a label");
-            let grouped = format!("group by ({label}) ({})", filled_in(selector));
-            eventually(query, || async {
-                let values = prometheus.labels(&grouped, label).await;
-                values.iter().any(|value| !value.is_empty()).then_some(())
-            })
-            .await;
-        }
-    }
-
-    // An alert without `for` is asked as the others: what its expression finds is what would fire.
-    let alerts = alerts();
-    let named: BTreeSet<_> = FIRE.iter().map(|(alert, _)| *alert).collect();
-    let left: Vec<_> = alerts
-        .iter()
-        .map(|alert| text(alert, "alert"))
-        .filter(|alert| !named.contains(alert))
-        .collect();
-    assert_eq!(
-        left,
-        [
-            "FencepostOperationsUnknown",
-            "FencepostLogLinesDropped",
-            "FencepostMarksGrow",
-            "FencepostConfigurationsDiffer",
-            "FencepostCertificateExpires",
-            "FencepostDrillFailed",
-        ],
-        "without a place in the scene"
-    );
-    prometheus
-        .has_seen(r#"fencepost_tls_certificate_expiry_timestamp_seconds{job="gone"}"#)
-        .await;
-    for (name, job) in FIRE {
-        if *name == "FencepostDown" {
-            scene.remove();
-        }
-        let alert = alerts
-            .iter()
-            .find(|alert| text(alert, "alert") == *name)
-            .expect("an alert of this name");
-        // Adds the values of some minutes ago: the scene lasts for seconds.
-        let expr = &text(alert, "expr")
-            .replace(" offset 1m", "")
-            .replace(" offset 5m", "");
-        // A scrape of the quiet one that came too late is a target that is down, for as long as it
-        // takes.
-        let of_scrapes = ["FencepostDown", "FencepostAbsent"].contains(name);
-        let jobs = eventually(&format!("{name} to fire for {job}"), || async {
-            let jobs = prometheus.labels(expr, "job").await;
-            (jobs.contains(*job) && !(of_scrapes && jobs.contains("quiet"))).then_some(jobs)
-        })
-        .await;
-        assert!(!jobs.contains("quiet"), "{name} fires for ordinary traffic");
-        assert!(
-            *name != "FencepostStaleRequests" || !jobs.contains("reset"),
-            "one cause pages twice"
-        );
-    }
-    prometheus.evaluates_all(rules().len()).await;
 }
 
 #[tokio::test]
