@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::{alerts, read, text};
-use crate::packaging::documents::{anchor, headings};
+use crate::packaging::documents::headings;
 use crate::support::fenced;
 use crate::support::proxy::fencepost;
 
@@ -83,19 +83,6 @@ fn no_section_is_longer_than_a_screen() {
     for section in runbook.split("\n#").skip(1) {
         let (name, lines) = (section.lines().next(), section.lines().count());
         assert!(lines <= SCREEN, "{name:?} has {lines} lines");
-    }
-}
-
-#[test]
-fn the_links_of_the_alerts_lead_somewhere() {
-    let headings = headings(&read("docs/runbook.md"));
-    let anchors: BTreeSet<String> = headings.iter().map(|heading| anchor(heading)).collect();
-    for alert in alerts() {
-        let url = text(&alert["annotations"], "runbook_url");
-        let (path, at) = url.split_once('#').expect("an anchor");
-        assert_eq!(path, "docs/runbook.md");
-        assert_eq!(at, anchor(text(&alert, "alert")));
-        assert!(anchors.contains(at), "{url}");
     }
 }
 
