@@ -1,9 +1,10 @@
 //! What a security reviewer asks before anything runs: which route takes this request, and
 //! whether the store and the upstream are there.
 
+use crate::support::postgres::free_port;
 use crate::support::proxy::fencepost;
 use crate::support::run::{Exit, run_fed};
-use crate::support::{Config, Proxy, Step, Store, Upstream, post, put};
+use crate::support::{Upstream, fenced, request};
 
 /// An enforced route, and a wider one that lets a spelling of it through.
 const WITH_A_HOLE: &str = "upstream: { url: 'http://127.0.0.1:9' }\nroutes:\n\
@@ -74,52 +75,31 @@ async fn a_request_is_explained_by_its_route_and_key() {
 /// The proxy does what was explained.
 #[tokio::test]
 async fn the_explanation_is_what_the_proxy_does() {
-    let upstream = Upstream::start().await;
     let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
         { path: '/seen/{id}', resource: 's:{id}', mode: observe }, \
         { path: '/open/{*rest}', mode: bypass }]\n";
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(routes)).await;
-    for (request, method, target, token) in [
-        (put("/orders/7"), "PUT", "/orders/7", None),
-        (put("/orders/7/"), "PUT", "/orders/7/", None),
-        (
-            put("/orders/7;a"),
-            "PUT",
-            "/orders/7;a",
-            Some("X-Fencing-Token: 1"),
-        ),
-        (
-            put("/orders/8"),
-            "PUT",
-            "/orders/8",
-            Some("X-Fencing-Token: 1"),
-        ),
-        (post("/seen/1"), "POST", "/seen/1", None),
-        (post("/open/1"), "POST", "/open/1", None),
+    let (_upstream, proxy) = fenced(routes).await;
+    for (method, target, token) in [
+        ("PUT", "/orders/7", ""),
+        ("PUT", "/orders/7/", ""),
+        ("PUT", "/orders/7;a", "1"),
+        ("PUT", "/orders/8", "1"),
+        ("POST", "/seen/1", ""),
+        ("POST", "/open/1", ""),
     ] {
-        let mut arguments = vec![method, target];
-        arguments.extend(token.iter().flat_map(|token| ["-H", token]));
-        let [.., result] = explained(routes, &arguments).await;
-        let request = if token.is_some() {
-            request.token(1)
-        } else {
-            request
-        };
-        upstream.next([Step::ok()]);
-        let answer = proxy.send(request).await;
-        let outcome = answer.header("x-fencing-outcome");
-        let refused = result.strip_prefix("refused, ").map(|refused| {
-            let (refused, _) = refused.split_once(": ").expect("a reason");
-            refused.split_once(' ').expect("a status and an outcome")
-        });
-        assert_eq!(
-            outcome,
-            refused.map(|(_, outcome)| outcome),
-            "{target}: {result}"
-        );
-        if let Some((status, _)) = refused {
-            assert_eq!(answer.status().to_string(), status, "{target}");
+        let (mut arguments, mut asks) = (vec![method, target], request(method, target));
+        if !token.is_empty() {
+            arguments.extend(["-H", "X-Fencing-Token: 1"]);
+            asks = asks.token(token);
         }
+        let [.., result] = explained(routes, &arguments).await;
+        let answer = proxy.send(asks).await;
+        let found = match answer.outcome() {
+            None => String::new(),
+            Some(outcome) => format!("refused, {} {outcome}: ", answer.status()),
+        };
+        assert!(result.starts_with(&found), "{target}: {result}, {found}");
+        assert_eq!(result.starts_with("refused"), !found.is_empty(), "{target}");
     }
 }
 
@@ -160,9 +140,11 @@ async fn a_check_reads_the_standard_input() {
         "{out}"
     );
 
-    let (code, out, _) = run(&["check", "-"], "lissen: x\n").await;
+    let (code, out, _) = run(&["check", "-"], "lissen: x\nfrob: 1\n").await;
     assert_eq!(code, Some(1), "{out}");
-    assert!(out.starts_with("error: -:1: lissen: "), "{out}");
+    for part in ["error: -:1: lissen: ", "\nerror: -:2: frob: "] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
 }
 
 #[tokio::test]
@@ -173,10 +155,7 @@ async fn a_check_asks_the_store_and_the_upstream() {
     assert_eq!(code, Some(0), "{out}{error}");
     assert_eq!(upstream.count(), 0, "no request was sent");
 
-    // A port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("bound");
-    drop(free);
+    let address = format!("127.0.0.1:{}", free_port());
     let gone = format!(
         "upstream: {{ url: 'http://{address}' }}\n\
          store: {{ url: 'postgres://fencepost@{address}/none', namespace: a, timeout: 1s }}\n"

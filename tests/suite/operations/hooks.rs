@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::client::Exchange;
-use crate::support::postgres::Cluster;
+use crate::support::postgres::{Cluster, free_port};
 use crate::support::proxy::fencepost;
 use crate::support::run::{Exit, run, run_with};
 use crate::support::store::{LIVING, has_postgres};
@@ -73,22 +73,20 @@ over_both_stores! {
 async fn health_is_what_the_probes_say() {
     let (_upstream, proxy) = fenced("{}").await;
     let everywhere = format!("0.0.0.0:{}", proxy.admin().port());
-    assert_eq!(
-        health(&everywhere, &[]).await,
-        (Some(0), "ready".into(), String::new())
-    );
-    assert_eq!(
-        health(&everywhere, &["live"]).await,
-        (Some(0), "alive".into(), String::new())
-    );
+    for (probe, word) in [(&[][..], "ready"), (&["live"], "alive")] {
+        let told = health(&everywhere, probe).await;
+        assert_eq!(told, (Some(0), word.into(), String::new()));
+    }
     // A port that is no admin port is not healthy, whatever it answers.
-    let (code, _, why) = health(&proxy.data().to_string(), &[]).await;
-    assert_eq!(code, Some(1));
-    assert!(why.contains("is not fencepost's admin port"), "{why}");
-    let nobody = crate::support::postgres::free_port();
-    let (code, _, why) = health(&format!("127.0.0.1:{nobody}"), &[]).await;
-    assert_eq!(code, Some(1));
-    assert!(why.contains("cannot connect to http://127.0.0.1"), "{why}");
+    let nobody = format!("127.0.0.1:{}", free_port());
+    for (listen, says) in [
+        (proxy.data().to_string(), "is not fencepost's admin port"),
+        (nobody, "cannot connect to http://127.0.0.1"),
+    ] {
+        let (code, _, why) = health(&listen, &[]).await;
+        assert_eq!(code, Some(1));
+        assert!(why.contains(says), "{why}");
+    }
     assert_eq!(health(&everywhere, &["well"]).await.0, Some(2));
 }
 
@@ -150,12 +148,8 @@ async fn what_has_drained_renews_no_lease() {
     let left = p.sum("fencepost_lease_remaining_seconds", &[]).await;
     assert!(left.is_infinite(), "there is nothing to renew: {left}");
     // Long enough that no statement of before is waited for any more.
-    eventually("the lease of the other one to lapse", || async {
-        let left = q.metrics().await;
-        let left = left.sum("fencepost_lease_remaining_seconds", &[]);
-        (left <= 0.0).then_some(())
-    })
-    .await;
+    q.until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
+        .await;
     cluster.thaw();
     store.until(LIVING, 1).await;
     q.until_forwarded(put("/orders/7").token(6)).await;
@@ -169,7 +163,7 @@ async fn what_has_drained_renews_no_lease() {
 #[tokio::test]
 async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
     let upstream = Upstream::start().await;
-    let nobody = crate::support::postgres::free_port();
+    let nobody = free_port();
     let config = Config::new(&upstream, &Store::sqlite())
         .with(&format!(
             "store: {{ url: 'postgres://fencepost@127.0.0.1:{nobody}/fencepost', namespace: x, timeout: 1s }}"

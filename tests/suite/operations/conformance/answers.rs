@@ -11,7 +11,7 @@ use super::{CLAIM, TARGET, TOKEN};
 use crate::support::client::Exchange;
 use crate::support::conformance::Conformance;
 use crate::support::postgres::free_port;
-use crate::support::{Answer, Config, Gate, Proxy, Step, Store, Upstream, post, put};
+use crate::support::{Answer, Config, Gate, Proxy, Step, Store, Upstream, fenced, post, put};
 
 /// The answer of a scenario: to the claim if it refuses that, and else to a write.
 async fn planned(server: &Conformance, scenario: &str) -> Answer {
@@ -25,33 +25,30 @@ async fn planned(server: &Conformance, scenario: &str) -> Answer {
 }
 
 /// The parts of an answer that must be the same.
-fn parts(answer: &Answer) -> Vec<(String, String)> {
+fn parts(answer: &Answer) -> Vec<String> {
     let problem = answer.json();
-    let member = |name: &str| (name.to_owned(), problem[name].to_string());
-    let mut parts: Vec<_> = ["type", "title", "status", "retry"].map(member).into();
-    let keys = problem.as_object().expect("an object").keys();
-    parts.push((
-        "members".into(),
-        keys.cloned().collect::<Vec<_>>().join(" "),
-    ));
-    let fields = [
+    let members = problem.as_object().expect("an object").keys();
+    let mut parts: Vec<String> = members.cloned().collect();
+    for name in ["type", "title", "status", "retry"] {
+        parts.push(problem[name].to_string());
+    }
+    for name in [
         "content-type",
         "x-fencing-outcome",
         "x-fencing-retry",
         "www-authenticate",
-    ];
-    for name in fields {
-        parts.push((name.into(), format!("{:?}", answer.header(name))));
+    ] {
+        parts.push(format!("{name}: {:?}", answer.header(name)));
     }
     for name in ["retry-after", "allow"] {
-        parts.push((name.into(), answer.header(name).is_some().to_string()));
+        parts.push(format!("{name}: {}", answer.header(name).is_some()));
     }
-    parts.push(("status line".into(), answer.status().to_string()));
+    parts.push(answer.status().to_string());
     parts
 }
 
 /// A fencepost with a route for each kind of refusal.
-async fn fence(upstream: &Upstream, dir: &Path) -> Proxy {
+async fn with_each_refusal(upstream: &Upstream, dir: &Path) -> Proxy {
     let file = dir.join("claims");
     std::fs::write(&file, "only-for-claims-of-tests\n").expect("the directory is writable");
     let more = format!(
@@ -78,7 +75,7 @@ async fn real() -> Vec<(&'static str, Answer)> {
         Upstream::start().await,
         TempDir::new().expect("a directory"),
     );
-    let proxy = fence(&upstream, dir.path()).await;
+    let proxy = with_each_refusal(&upstream, dir.path()).await;
     let send = async |request| proxy.send(request).await;
     for path in ["/orders/7", "/once/7", "/far/7"] {
         send(put(path).token(42)).await.assert_forwarded();
@@ -88,6 +85,7 @@ async fn real() -> Vec<(&'static str, Answer)> {
             .header("X-Fencing-Target", "PUT /orders/7")
             .token(43)
     };
+    let upgrade = put("/orders/7").token(42).header("Connection", "upgrade");
     let mut real = vec![
         ("stale-token", send(put("/orders/7").token(41)).await),
         ("large-numbers", send(put("/orders/7").token(41)).await),
@@ -117,7 +115,10 @@ async fn real() -> Vec<(&'static str, Answer)> {
             "target-too-long",
             send(put(&format!("/orders/{}", "7".repeat(2048)))).await,
         ),
-        ("upgrade-refused", send(opening()).await),
+        (
+            "upgrade-refused",
+            send(upgrade.header("Upgrade", "websocket")).await,
+        ),
     ];
     let passed = send(put("/orders/7").token(42)).await;
     let own = passed.header("via").expect("the proxy is named");
@@ -146,28 +147,16 @@ async fn real() -> Vec<(&'static str, Answer)> {
         ("stale-token-409", "stale_status: 409"),
         ("stale-token-undisclosed", "disclose: false"),
     ] {
-        let config = Config::new(&upstream, &Store::sqlite()).with(more);
-        let proxy = Proxy::start(&config).await;
-        let send = async |token| proxy.send(put("/orders/7").token(token)).await;
-        send(42).await.assert_forwarded();
-        real.push((scenario, send(41).await));
+        let (_upstream, proxy) = fenced(more).await;
+        proxy.forward(put("/orders/7").token(42)).await;
+        real.push((scenario, proxy.send(put("/orders/7").token(41)).await));
     }
 
-    let nowhere = Config::to(
-        &format!("http://127.0.0.1:{}", free_port()),
-        &Store::sqlite(),
-    );
-    let cut_off = Proxy::start(&nowhere).await;
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let cut_off = Proxy::start(&Config::to(&nowhere, &Store::sqlite())).await;
     let unreachable = cut_off.send(put("/orders/7").token(1)).await;
     real.push(("upstream-unreachable", unreachable));
     real
-}
-
-fn opening() -> crate::support::Request {
-    put("/orders/7")
-        .token(42)
-        .header("Connection", "upgrade")
-        .header("Upgrade", "websocket")
 }
 
 #[tokio::test]
@@ -214,7 +203,11 @@ async fn large_numbers_are_strings() {
     let problem: Value = answer
         .expect("an answer")
         .assert_problem(412, "stale-token");
-    assert_eq!(problem["token"], "9007199254740993", "{problem}");
-    assert_eq!(problem["mark"], "9223372036854775807", "{problem}");
-    assert_eq!(problem["gap"], "9214364837600034814", "{problem}");
+    let numbers = ["token", "mark", "gap"].map(|name| problem[name].as_str());
+    let exact = [
+        "9007199254740993",
+        "9223372036854775807",
+        "9214364837600034814",
+    ];
+    assert_eq!(numbers, exact.map(Some), "{problem}");
 }
