@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, forwarded,
-    over_both_stores, put,
+    Config, Proxy, Store, Upstream, all_forwarded, eventually, fenced, forwarded, over_both_stores,
+    put,
 };
 
 over_both_stores! {
@@ -17,19 +17,6 @@ over_both_stores! {
         gate.open();
         forwarded(at_work).await;
         assert!(proxy.process().exit().await.success());
-    }
-
-    async fn a_stop_that_cannot_wait_leaves_its_work_on_record(store: Store) {
-        let more = "{ shutdown: { deadline: 500ms }, barrier: { wait: 200ms, settle: 300s } }";
-        let (upstream, config, mut proxy) = Proxy::with_config(&store, more).await;
-        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
-        proxy.process().signal(Signal::TERM);
-        proxy.process().exit().await;
-        drop(at_work);
-        let proxy = Proxy::start(&config).await;
-        proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
-        assert_eq!(upstream.tokens("order:7"), [7]);
-        gate.open();
     }
 }
 
@@ -145,106 +132,4 @@ async fn a_reload_does_not_interrupt_what_is_at_work() {
     gate.open();
     all_forwarded([older, newer]).await;
     upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn a_reload_never_changes_key_templates() {
-    let (upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
-    proxy.forward(put("/orders/7").token(2)).await;
-    proxy.reload(&config.route("resource: 'other:{id}'"));
-    proxy.until_none("fencepost_config_reload_ok").await;
-    proxy.forward(put("/orders/7").token(2)).await;
-    assert_eq!(upstream.tokens("order:7"), [2, 2]);
-}
-
-over_both_stores! {
-    async fn other_key_templates_are_refused_until_they_are_accepted(store: Store) {
-        let (upstream, config, mut proxy) = Proxy::with_config(&store, "{}").await;
-        proxy.forward(put("/orders/7").token(2)).await;
-        proxy.stop().await;
-
-        let other = config.clone().route("resource: 'other:{id}'");
-        Proxy::refused_for(&other, &["--accept-new-keys", "other:{id}"]).await;
-        // A Job that ends well lets the proxies be replaced, so this one fails.
-        Proxy::fails_for(&other, &["migrate"], &["--accept-new-keys", "other:{id}"]).await;
-        Proxy::start(&config).await.stop().await;
-
-        let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;
-        assert!(status.success(), "{said}");
-        let proxy = Proxy::start(&other).await;
-        proxy.forward(put("/orders/7").token(1)).await;
-        assert_eq!(upstream.tokens("other:7"), [1]);
-    }
-
-    async fn a_further_route_needs_no_acceptance(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store);
-        Proxy::start(&config).await.stop().await;
-        let more = config.with(
-            "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/bills/{id}', resource: 'bill:{id}' }]",
-        );
-        let proxy = Proxy::start(&more).await;
-        proxy.forward(put("/bills/7").token(1)).await;
-    }
-}
-
-#[tokio::test]
-async fn a_second_process_on_one_file_is_refused() {
-    let (_upstream, config, mut proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
-    proxy.forward(put("/orders/7").token(2)).await;
-    let (status, said) = Proxy::refused(&config).await;
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("marks.db"), "it says which file: {said}");
-    // A frozen holder keeps the file; a dead one has lost it.
-    proxy.pause().await;
-    let (status, _) = Proxy::refused(&config).await;
-    assert_eq!(status.code(), Some(1));
-    proxy.resume();
-    proxy.forward(put("/orders/7").token(3)).await;
-    proxy.kill9();
-    let proxy = Proxy::start(&config).await;
-    proxy.stale(put("/orders/7").token(2)).await;
-}
-
-#[tokio::test]
-async fn too_much_at_once_is_refused() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 2 }").await;
-    let gate = Gate::shut();
-    upstream.otherwise({
-        let gate = gate.clone();
-        move |_| vec![Step::Wait(gate.clone()), Step::ok()]
-    });
-    let held: Vec<_> = (0..2)
-        .map(|id| proxy.start_request(put(&format!("/orders/{id}")).token(1)))
-        .collect();
-    upstream.reached(2).await;
-    let answer = proxy.send(put("/orders/9").token(1)).await;
-    answer.assert_problem(503, "overloaded");
-    assert!(answer.retry_after().is_some());
-    gate.open();
-    for one in held {
-        forwarded(one).await;
-    }
-    proxy.until_forwarded(put("/orders/9").token(1)).await;
-}
-
-#[tokio::test]
-async fn the_start_says_what_is_fenced() {
-    let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
-        { path: '/old/{id}', resource: 'old:{id}', mode: observe }, \
-        { path: /health, mode: bypass }]";
-    let (_upstream, proxy) = fenced(routes).await;
-    for word in [
-        "/orders/{id}",
-        "order:{id}",
-        "marks.db",
-        "observe",
-        "/old/{id}",
-        "bypass",
-        "/health",
-    ] {
-        proxy
-            .logged(word, |line| line.to_string().contains(word))
-            .await;
-    }
 }

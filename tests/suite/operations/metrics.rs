@@ -1,139 +1,30 @@
 //! The series that dashboards rely on.
 
-use crate::support::metrics::Metrics;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+
 use crate::support::postgres::free_port;
+use crate::support::steps::REQUESTS;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
-    over_both_stores, put,
+    over_both_stores, put, request,
 };
 
-const COUNTERS: &[(&str, &[&str])] = &[
-    ("fencepost_requests_total", &["route", "outcome"]),
-    ("fencepost_stale_rejections_total", &["route", "decided_by"]),
-    ("fencepost_store_errors_total", &["kind"]),
-    ("fencepost_mark_regressions_total", &[]),
-    ("fencepost_overrides_total", &[]),
-    ("fencepost_pruned_marks_total", &[]),
-    ("fencepost_upstream_connect_errors_total", &["cause"]),
-];
-
-const GAUGES: &[(&str, &[&str])] = &[
-    ("fencepost_upstream_in_flight", &["route"]),
-    ("fencepost_waiting", &["route"]),
-    ("fencepost_unknown_outcomes", &[]),
-    ("fencepost_route_mode", &["route", "mode"]),
-    ("fencepost_store_up", &[]),
-    ("fencepost_config_reload_ok", &[]),
-    ("fencepost_config_loaded_timestamp_seconds", &[]),
-    ("fencepost_lease_remaining_seconds", &[]),
-    ("fencepost_stale_resources", &[]),
-    ("fencepost_build_info", &["version", "commit"]),
-    ("fencepost_instance_info", &["id"]),
-    ("fencepost_config_info", &["digest"]),
-    ("fencepost_upstream_connections", &[]),
-];
-
-const HISTOGRAMS: &[(&str, &[&str])] = &[
-    ("fencepost_stale_gap", &["route"]),
-    ("fencepost_store_batch_size", &[]),
-    ("fencepost_store_commit_seconds", &[]),
-    ("fencepost_barrier_wait_seconds", &["route"]),
-];
-
-/// They appear with their first event.
-const LATENCIES: &[(&str, &[&str])] = &[
-    ("fencepost_check_seconds", &["result"]),
-    ("fencepost_upstream_header_seconds", &["route", "code"]),
-    ("fencepost_upstream_response_seconds", &["route", "code"]),
-    ("fencepost_request_duration_seconds", &["route"]),
-];
-
-const OUTCOMES: &[&str] = &[
-    "advanced",
-    "current",
-    "stale-token",
-    "token-required",
-    "malformed-token",
-    "ambiguous-request",
-    "store-unavailable",
-    "older-in-flight",
-    "overloaded",
-    "unfenced",
-    "observed-stale-token",
-];
-
-/// Each family is of this kind, and its first series has these labels.
-fn exist(metrics: &Metrics, kind: &str, families: &[(&str, &[&str])]) {
-    for (name, labels) in families {
-        assert_eq!(
-            metrics.types.get(*name).map(String::as_str),
-            Some(kind),
-            "{name}"
-        );
-        let series = if kind == "histogram" {
-            format!("{name}_count")
-        } else {
-            (*name).to_owned()
-        };
-        let first = metrics.series.iter().find(|(one, _)| one.name == series);
-        let (first, _) = first.unwrap_or_else(|| panic!("{name} has no series"));
-        for label in *labels {
-            assert!(
-                first.labels.contains_key(*label),
-                "{name} has no label {label}: {first:?}"
-            );
-        }
-        assert_eq!(first.labels.len(), labels.len(), "{name}: {first:?}");
-    }
+/// Most scrapes of a sidecar are of one at rest.
+#[tokio::test]
+async fn a_program_at_rest_writes_few_lines() {
+    let routes = "routes: [
+        { path: '/orders/{id}', resource: 'order:{id}' },
+        { path: '/accounts/{id}', resource: 'account:{id}' },
+        { path: '/documents/{id}', resource: 'document:{id}' },
+    ]";
+    let (_upstream, proxy) = fenced(routes).await;
+    let text = proxy.ask("/metrics").await.text();
+    let lines = text.lines().count();
+    assert!(lines <= 500, "{lines} lines:\n{text}");
 }
 
 over_both_stores! {
-    async fn series_exist_from_the_start_and_latencies_from_their_first_event(store: Store) {
-        let upstream = Upstream::start().await;
-        // Only a route that observes can have observed outcomes.
-        let routes = "routes: [
-            { path: '/orders/{id}', resource: 'order:{id}' },
-            { path: '/trial/{id}', resource: 'trial:{id}', mode: observe },
-        ]";
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with(routes)).await;
-        let metrics = proxy.metrics().await;
-        for (kind, families) in [("counter", COUNTERS), ("gauge", GAUGES), ("histogram", HISTOGRAMS)] {
-            exist(&metrics, kind, families);
-        }
-        for (name, _) in LATENCIES {
-            assert!(!metrics.types.contains_key(*name), "{name} before its first event");
-        }
-        let own = metrics.series.iter().filter(|(series, _)| series.name.starts_with("fencepost_"));
-        for (series, value) in own {
-            let counts = series.name.ends_with("_total") || series.name.ends_with("_count");
-            assert!(!counts || *value == 0.0 || series.name.contains("store_"), "{series:?} starts at {value}");
-        }
-        for outcome in OUTCOMES {
-            assert!(metrics.has("fencepost_requests_total", &[("outcome", outcome)]), "{outcome}");
-        }
-        for decided_by in ["memory", "store", "barrier"] {
-            assert!(metrics.has("fencepost_stale_rejections_total", &[("decided_by", decided_by)]));
-        }
-        assert!(metrics.sum("fencepost_store_up", &[]) > 0.0);
-        assert!(metrics.sum("fencepost_config_reload_ok", &[]) > 0.0);
-        proxy.forward(put("/orders/7").token(5)).await;
-        exist(&proxy.metrics().await, "histogram", LATENCIES);
-    }
-
-    /// Most scrapes of a sidecar are of one at rest.
-    async fn a_program_at_rest_writes_few_lines(store: Store) {
-        let upstream = Upstream::start().await;
-        let routes = "routes: [
-            { path: '/orders/{id}', resource: 'order:{id}' },
-            { path: '/accounts/{id}', resource: 'account:{id}' },
-            { path: '/documents/{id}', resource: 'document:{id}' },
-        ]";
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with(routes)).await;
-        let text = proxy.ask("/metrics").await.text();
-        let lines = text.lines().count();
-        assert!(lines <= 500, "{lines} lines:\n{text}");
-    }
-
     async fn each_request_is_counted_once_by_what_became_of_it(store: Store) {
         let (_upstream, proxy) = Proxy::before(&store, "{}").await;
         proxy.forward(put("/orders/7").token(5)).await;
@@ -146,10 +37,9 @@ over_both_stores! {
         proxy.until_none("fencepost_upstream_in_flight").await;
         let metrics = proxy.metrics().await;
         for outcome in ["advanced", "current", "stale-token", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
-            let count = metrics.count("fencepost_requests_total", &[("outcome", outcome)]);
-            assert_eq!(count, 1, "{outcome}");
+            assert_eq!(metrics.count(REQUESTS, &[("outcome", outcome)]), 1, "{outcome}");
         }
-        assert_eq!(metrics.count("fencepost_requests_total", &[]), 7);
+        assert_eq!(metrics.count(REQUESTS, &[]), 7);
         assert_eq!(metrics.count("fencepost_stale_gap_sum", &[]), 1);
         assert!(metrics.sum("fencepost_stale_resources", &[]) >= 1.0);
     }
@@ -172,6 +62,8 @@ over_both_stores! {
         gate.open();
         all_forwarded([older, newest]).await;
         assert_eq!(proxy.count("fencepost_waiting", &[]).await, 0);
+        let waited = proxy.sum("fencepost_barrier_wait_seconds_sum", &[]).await;
+        assert!(waited > 0.0, "{waited}");
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.
         let proxy = Proxy::start(&config).await;
@@ -185,23 +77,15 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
     let (_upstream, proxy) = fenced("unmatched: safe-only").await;
     let secret = "customer-48151623";
     let path = format!("/orders/{secret}");
+    let elsewhere = format!("/elsewhere/{secret}");
     proxy.forward(put(&path).token(7_777_777)).await;
     proxy.stale(put(&path).token(7_777_776)).await;
-    proxy.forward(get(&format!("/elsewhere/{secret}"))).await;
+    proxy.forward(get(&elsewhere)).await;
     proxy
-        .refuse(
-            put(&format!("/elsewhere/{secret}")).token(1),
-            404,
-            "no-route",
-        )
+        .refuse(put(&elsewhere).token(1), 404, "no-route")
         .await;
-    proxy
-        .refuse(
-            crate::support::request("FROB-48151623", "/orders/x"),
-            405,
-            "method-not-allowed",
-        )
-        .await;
+    let unknown = request("FROB-48151623", "/orders/x");
+    proxy.refuse(unknown, 405, "method-not-allowed").await;
     for (series, _) in proxy.metrics().await.series {
         for value in series.labels.values() {
             for part in ["48151623", "777777", "elsewhere"] {
@@ -209,29 +93,6 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
             }
         }
     }
-    // The log is where those are.
-    let refusal = proxy
-        .logged("a line per refusal", |line| {
-            line.to_string().contains(secret)
-        })
-        .await;
-    for field in ["resource", "token", "mark", "gap", "route", "client"] {
-        assert!(refusal.get(field).is_some(), "{field}: {refusal}");
-    }
-}
-
-#[tokio::test]
-async fn the_latest_refusals_can_be_read() {
-    let (_upstream, proxy) = fenced("{}").await;
-    proxy.forward(put("/orders/7").token(5)).await;
-    proxy.stale(put("/orders/7").token(4)).await;
-    let all = proxy.ask("/v1/rejections").await.json();
-    let latest = &all["rejections"][0];
-    assert_eq!(latest["resource"], "order:7");
-    assert_eq!(
-        (&latest["token"], &latest["mark"]),
-        (&"4".into(), &"5".into())
-    );
 }
 
 /// From the head to the end of the answer, whatever the answer is.
@@ -270,15 +131,28 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
     proxy.forward(get("/orders/7")).await;
     assert_eq!(proxy.count(OPEN, &[]).await, 1, "it is kept");
 
-    let plain = upstream.url().replace("http://", "https://");
+    let stalls = upstream.url().replace("http://", "https://");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let plain = format!("https://{}", listener.local_addr().expect("bound"));
+    // As an HTTP server answers to what is no HTTP.
+    let _plain = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+                .await;
+        }
+    });
     let gone = format!("http://127.0.0.1:{}", free_port());
     for (url, cause) in [
         (gone.as_str(), "refused"),
         ("unix:/nowhere/upstream.sock", "refused"),
         ("http://no-such-host.invalid:80", "dns"),
-        (&plain, "timeout"),
+        (&stalls, "timeout"),
+        (&plain, "tls"),
     ] {
-        let config = Config::to(url, &Store::sqlite()).with("upstream: { connect_timeout: 300ms }");
+        let within = if cause == "timeout" { "300ms" } else { "20s" };
+        let more = format!("upstream: {{ connect_timeout: {within} }}");
+        let config = Config::to(url, &Store::sqlite()).with(&more);
         let proxy = Proxy::start(&config).await;
         let answer = proxy.send(put("/orders/7").token(1)).await;
         answer.assert_problem(502, "upstream-unreachable");
@@ -288,6 +162,17 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
         assert!(its >= 1, "{url}: {cause}");
         assert_eq!(metrics.count(name, &[]), its, "{url}: nothing else");
         assert_eq!(metrics.count(OPEN, &[]), 0, "{url}");
+        if cause == "tls" {
+            // The answer has no word of the inside; the log has the address and the cause.
+            let said = answer.text();
+            for inner in [&plain["https://".len()..], "TLS", "corrupt"] {
+                assert!(!said.contains(inner), "{inner}: {said}");
+            }
+            let line = proxy.log_of("outcome", "upstream-unreachable").await;
+            let reason = line["reason"].as_str().expect("a reason");
+            assert!(reason.contains("it does not speak TLS"), "{line}");
+            assert!(reason.contains(&plain["https://".len()..]), "{line}");
+        }
     }
 }
 

@@ -298,6 +298,12 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     assert_eq!(states, [&json!("alive"), &json!("unknown"), &json!(false)]);
     let why = ready["store_error"].as_str().expect("a reason");
     assert!(why.contains("refused") && !why.contains("pass"), "{why}");
+    // A caller is not told of a lease that there never was.
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    let problem = answer.assert_problem(503, "store-unavailable");
+    let detail = problem["detail"].to_string();
+    assert!(detail.contains("has not been reached"), "{detail}");
+    assert!(!detail.contains("lapsed"), "{detail}");
     let said = status(&proxy, &[]).await;
     assert!(said.contains(why), "{said}");
     let admin = proxy.admin().to_string();
