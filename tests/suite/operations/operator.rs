@@ -7,9 +7,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::postgres::Cluster;
+use crate::support::pair::Pair;
 use crate::support::proxy::escape;
-use crate::support::relay::{Action, Point, Relay, Statement};
+use crate::support::relay::{Point, Statement};
 use crate::support::{
     Answer, Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded,
     joined, or_return, over_both_stores, put,
@@ -27,26 +27,6 @@ const PATIENT: &str =
 /// Deaths are soon found, and settle soon.
 const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
     barrier: { wait: 25s, grace: 300s, settle: 1s } }";
-
-async fn pair(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres().await?;
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(more);
-    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    Some((upstream, a, b))
-}
-
-/// As [`pair`], the second behind a relay.
-async fn relayed(more: &str) -> Option<(Upstream, Proxy, Proxy, Relay)> {
-    let store = Store::postgres().await?;
-    let relay = Relay::start(Cluster::shared().port()).await;
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(more);
-    let through = format!("store: {{ url: '{}' }}", relay.url(&store.url()));
-    let a = Proxy::start(&config).await;
-    let b = Proxy::start(&config.with(&through)).await;
-    Some((upstream, a, b, relay))
-}
 
 fn with_token(token: u64) -> crate::support::Request {
     put("/orders/7").token(token)
@@ -139,6 +119,7 @@ over_both_stores! {
         proxy.stale(with_token(9)).await;
         proxy.forward(with_token(11)).await;
         assert_nothing_written_back(&[&proxy], 11).await;
+        assert_eq!(proxy.count("fencepost_overrides_total", &[]).await, 1);
         let audit = proxy.mark(KEY).await.expect("it has a mark")["audit"].clone();
         assert_eq!((&audit[0]["action"], &audit[0]["before"], &audit[0]["after"]),
             (&"override".into(), &"42".into(), &"10".into()), "{audit}");
@@ -194,52 +175,55 @@ over_both_stores! {
 #[tokio::test]
 async fn an_override_waits_for_an_idle_epoch_of_another_proxy_and_for_no_busy_one() {
     let more = "{ store: { lease: 60s, timeout: 30s }, barrier: { settle: 300s } }";
-    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    let pair = or_return!(Pair::start(more).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     a.forward(with_token(41)).await;
-    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    let renewal = relay.hold(Point::Before(Statement::Renew));
     renewal.sprung().await;
     let (at_work, gate) = b.held(&upstream, with_token(42)).await;
-    let refused = try_override(&a, 10).await;
+    let refused = try_override(a, 10).await;
     refused.assert_admin_problem(409, "epochs-open");
     gate.open();
     forwarded(at_work).await;
-    override_to(&a, 10).await;
+    override_to(a, 10).await;
     a.forward(with_token(11)).await;
     renewal.release();
-    takes(&b, 12).await;
+    takes(b, 12).await;
     a.stale(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [41, 42, 11, 12]);
-    assert_nothing_written_back(&[&a, &b], 12).await;
+    assert_nothing_written_back(&[a, b], 12).await;
 }
 
 #[tokio::test]
 async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
     let more = "{ store: { lease: 60s }, barrier: { settle: 300s } }";
-    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    let pair = or_return!(Pair::start(more).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     a.forward(with_token(42)).await;
     b.stale(with_token(41)).await;
     // Sent, and on its way for so long that the override comes first.
-    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    let renewal = relay.hold(Point::Before(Statement::Renew));
     renewal.sprung().await;
-    override_to(&a, 10).await;
+    override_to(a, 10).await;
     let problem = b.send(with_token(11)).await;
     let problem = problem.assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42", "it cannot know yet");
     renewal.release();
-    takes(&b, 11).await;
+    takes(b, 11).await;
     assert_eq!(upstream.tokens(KEY), [42, 11]);
-    assert_nothing_written_back(&[&a, &b], 11).await;
+    assert_nothing_written_back(&[a, b], 11).await;
 }
 
 #[tokio::test]
 async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
-    let (upstream, b, a, relay) = or_return!(relayed(PATIENT).await);
+    let pair = or_return!(Pair::start(PATIENT).await);
+    let (a, b, relay, upstream, _) = pair.parts();
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let running = b.start_request(with_token(41));
     upstream.reached(1).await;
     let told = relay.passed(Statement::Notify);
-    advance(&a, 43).await;
+    advance(a, 43).await;
     relay.until_passed(Statement::Notify, told + 1).await;
     a.stale(with_token(42)).await;
     b.until_status(412, with_token(41)).await;
@@ -258,69 +242,72 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
 #[tokio::test]
 async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all() {
     let more = "{ store: { timeout: 8s, lease: 20s }, barrier: { wait: 25s, settle: 300s } }";
-    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    let pair = or_return!(Pair::start(more).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     a.forward(with_token(42)).await;
     b.stale(with_token(41)).await;
     // Its caller waits: a newer token that is truly asked for raises the mark of the new era.
-    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    let trap = relay.hold(Point::Before(Statement::Advance));
     let asked = b.start_request(with_token(60));
     trap.sprung().await;
-    override_to(&a, 10).await;
+    override_to(a, 10).await;
     trap.release();
     forwarded(asked).await;
-    assert_nothing_written_back(&[&a, &b], 60).await;
+    assert_nothing_written_back(&[a, b], 60).await;
 
     // Its caller was told that nothing is known: what comes late is of the old era, and changes
     // nothing.
-    advance(&a, 61).await;
-    closed(&a).await;
-    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    advance(a, 61).await;
+    closed(a).await;
+    let trap = relay.hold(Point::Before(Statement::Advance));
     let asked = b.start_request(with_token(70));
     trap.sprung().await;
     joined(asked).await.assert_problem(503, "store-unavailable");
-    override_to(&a, 20).await;
+    override_to(a, 20).await;
     let before = relay.passed(Statement::Advance);
     trap.release();
     relay.until_passed(Statement::Advance, before + 1).await;
-    takes(&b, 21).await;
+    takes(b, 21).await;
     assert_eq!(upstream.tokens(KEY), [42, 60, 21]);
-    assert_nothing_written_back(&[&a, &b], 21).await;
+    assert_nothing_written_back(&[a, b], 21).await;
 }
 
 #[tokio::test]
 async fn an_advance_whose_answer_is_held_keeps_the_mark_from_being_overridden() {
-    let (upstream, a, b, relay) = or_return!(relayed(PATIENT).await);
+    let pair = or_return!(Pair::start(PATIENT).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     // Committed, and not known to be where it was asked: its epoch is open.
-    let trap = relay.arm(Point::After(Statement::Advance), Action::Hold);
+    let trap = relay.hold(Point::After(Statement::Advance));
     let asked = b.start_request(with_token(43));
     trap.sprung().await;
-    assert_eq!(try_override(&a, 10).await.status(), 409);
+    assert_eq!(try_override(a, 10).await.status(), 409);
     trap.release();
     forwarded(asked).await;
     assert_eq!(a.token(KEY).await, Some(43));
-    advance(&a, 44).await;
+    advance(a, 44).await;
     // The answer is lost for good: the epoch goes without having been used.
-    let trap = relay.arm(Point::After(Statement::Advance), Action::Cut);
+    let trap = relay.cut(Point::After(Statement::Advance));
     b.refuse(with_token(45), 503, "store-unavailable").await;
     assert!(trap.has_sprung());
     assert_eq!(a.token(KEY).await, Some(45));
-    override_to(&a, 10).await;
-    takes(&b, 11).await;
+    override_to(a, 10).await;
+    takes(b, 11).await;
     assert_eq!(upstream.tokens(KEY), [43, 11]);
-    assert_nothing_written_back(&[&a, &b], 11).await;
+    assert_nothing_written_back(&[a, b], 11).await;
 }
 
 #[tokio::test]
 async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     let more = "{ store: { timeout: 2s, lease: 20s }, barrier: { settle: 300s } }";
-    let (upstream, _a, b, relay) = or_return!(relayed(more).await);
-    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    let pair = or_return!(Pair::start(more).await);
+    let (b, _, relay, upstream, _) = pair.parts();
+    let trap = relay.hold(Point::Before(Statement::Advance));
     b.refuse(with_token(42), 503, "store-unavailable").await;
     trap.sprung().await;
     trap.release();
     b.until_token(KEY, 42).await;
     // Nobody uses it, and nothing supersedes it: it is over with a publication.
-    override_to(&b, 10).await;
+    override_to(b, 10).await;
     b.forward(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [11]);
 }
@@ -346,7 +333,8 @@ async fn an_override_outlives_the_proxy_that_did_it() {
 
 #[tokio::test]
 async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_back() {
-    let (upstream, a, b, relay) = or_return!(relayed(PATIENT).await);
+    let pair = or_return!(Pair::start(PATIENT).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     let mut taken = vec![42];
     a.forward(with_token(42)).await;
     for (round, mark) in [(0, 30), (1, 20)] {
@@ -358,7 +346,7 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
             relay.refuse(true);
             relay.cut_all();
         }
-        override_to(&a, mark - 1).await;
+        override_to(a, mark - 1).await;
         if round == 0 {
             b.resume();
         } else {
@@ -366,18 +354,19 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
             answer.assert_problem(503, "store-unavailable");
             relay.refuse(false);
         }
-        takes(&b, mark).await;
+        takes(b, mark).await;
         taken.push(mark);
-        assert_nothing_written_back(&[&a, &b], mark).await;
-        advance(&a, mark + 1).await;
-        closed(&a).await;
+        assert_nothing_written_back(&[a, b], mark).await;
+        advance(a, mark + 1).await;
+        closed(a).await;
     }
     assert_eq!(upstream.tokens(KEY), taken);
 }
 
 #[tokio::test]
 async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
-    let (upstream, a, b, relay) = or_return!(relayed(MORTAL).await);
+    let pair = or_return!(Pair::start(MORTAL).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     for (round, mark) in [(0, 30), (1, 20)] {
         b.forward(with_token(mark + 12)).await;
         if round == 0 {
@@ -387,18 +376,18 @@ async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
             relay.cut_all();
         }
         // Its epoch is open: nothing may be lowered until it is dead and settled.
-        assert_eq!(try_override(&a, mark).await.status(), 409);
-        override_to(&a, mark).await;
+        assert_eq!(try_override(a, mark).await.status(), 409);
+        override_to(a, mark).await;
         if round == 0 {
             b.resume();
         } else {
             relay.refuse(false);
         }
-        takes(&b, mark + 1).await;
-        assert_nothing_written_back(&[&a, &b], mark + 1).await;
+        takes(b, mark + 1).await;
+        assert_nothing_written_back(&[a, b], mark + 1).await;
         // B's epoch, to begin the next round from.
-        advance(&a, mark + 2).await;
-        override_to(&a, mark - 19).await;
+        advance(a, mark + 2).await;
+        override_to(a, mark - 19).await;
     }
     assert_eq!(upstream.tokens(KEY), [42, 31, 32, 21]);
 }

@@ -2,36 +2,35 @@
 //! settle.
 
 use super::{
-    KEY, PATIENT, assert_nothing_written_back, override_to, pair, relayed, resolve, takes, unknown,
-    with_token,
+    KEY, PATIENT, assert_nothing_written_back, override_to, resolve, takes, unknown, with_token,
 };
-use crate::support::relay::{Action, Point, Statement};
+use crate::support::pair::Pair;
+use crate::support::relay::{Point, Statement};
 use crate::support::{Gate, Proxy, Step, Store, eventually, forwarded, joined, or_return, post};
 
 #[tokio::test]
 async fn an_operator_need_not_wait_for_the_dead_to_settle() {
-    let (upstream, a, b) = or_return!(pair(PATIENT).await);
+    let pair = or_return!(Pair::start(PATIENT).await);
+    let (b, a, _, upstream, _) = pair.parts();
     b.forward(with_token(42)).await;
     b.pause().await;
-    let left = eventually("B to be known as dead", || async {
-        unknown(&a).await.pop()
-    })
-    .await;
-    let answer = resolve(&a, &left["id"]).await;
+    let left = eventually("B to be known as dead", || async { unknown(a).await.pop() }).await;
+    let answer = resolve(a, &left["id"]).await;
     assert_eq!(answer.status(), 200, "{}", answer.text());
-    override_to(&a, 10).await;
+    override_to(a, 10).await;
     a.forward(with_token(11)).await;
     b.resume();
-    takes(&b, 12).await;
+    takes(b, 12).await;
     assert_eq!(upstream.tokens(KEY), [42, 11, 12]);
-    assert_nothing_written_back(&[&a, &b], 12).await;
+    assert_nothing_written_back(&[a, b], 12).await;
 }
 
 #[tokio::test]
 async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
-    let (upstream, a, b) = or_return!(pair(PATIENT).await);
+    let pair = or_return!(Pair::start(PATIENT).await);
+    let (b, a, _, upstream, _) = pair.parts();
     // Both have one, the first of their runs, of the same token.
-    for proxy in [&a, &b] {
+    for proxy in [a, b] {
         upstream.on_token(41, [Step::Reset]);
         proxy.refuse(with_token(41), 502, "outcome-unknown").await;
     }
@@ -41,19 +40,19 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
     ];
     a.waiting(KEY, 1).await;
     b.waiting(KEY, 1).await;
-    let (of_a, of_b) = (unknown(&a).await, unknown(&b).await);
+    let (of_a, of_b) = (unknown(a).await, unknown(b).await);
     let (of_a, of_b) = (&of_a[0]["id"], &of_b[0]["id"]);
     // An id names one outcome, wherever it is said.
-    let answer = resolve(&b, of_a).await;
+    let answer = resolve(b, of_a).await;
     assert!([404, 409].contains(&answer.status()), "{}", answer.text());
-    assert_eq!(unknown(&b).await.len(), 1, "B's own still stands");
-    assert_eq!(resolve(&a, of_a).await.status(), 200);
-    assert_eq!(unknown(&a).await.len(), 0);
+    assert_eq!(unknown(b).await.len(), 1, "B's own still stands");
+    assert_eq!(resolve(a, of_a).await.status(), 200);
+    assert_eq!(unknown(a).await.len(), 0);
     assert!(
         newer.iter().all(|newer| !newer.is_finished()),
         "B's is not known yet"
     );
-    assert_eq!(resolve(&b, of_b).await.status(), 200);
+    assert_eq!(resolve(b, of_b).await.status(), 200);
     for newer in newer {
         forwarded(newer).await;
     }
@@ -104,17 +103,18 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     let more = "{ upstream: { undelivered: 500ms }, store: { lease: 4s, timeout: 25s }, \
         barrier: { wait: 25s, settle: 1s }, routes: \
         [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
-    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    let pair = or_return!(Pair::start(more).await);
+    let (b, a, relay, upstream, _) = pair.parts();
     // B has its permit, and is held at the spending: the second advance of the request.
-    let opening = relay.arm(Point::After(Statement::Advance), Action::Hold);
+    let opening = relay.hold(Point::After(Statement::Advance));
     let asked = b.start_request(post("/orders/7").token(42));
     opening.sprung().await;
-    let spending = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    let spending = relay.hold(Point::Before(Statement::Advance));
     opening.release();
     spending.sprung().await;
-    let hold_renewal = |_| relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    let hold_renewal = |_| relay.hold(Point::Before(Statement::Renew));
     let renewals: Vec<_> = (0..100).map(hold_renewal).collect();
-    override_to(&a, 10).await;
+    override_to(a, 10).await;
     spending.release();
     joined(asked).await.assert_problem(503, "store-unavailable");
     drop(renewals);
@@ -125,5 +125,5 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     );
     assert_eq!(upstream.count(), 0);
     b.until_forwarded(post("/orders/7").token(11)).await;
-    assert_nothing_written_back(&[&a, &b], 11).await;
+    assert_nothing_written_back(&[a, b], 11).await;
 }
