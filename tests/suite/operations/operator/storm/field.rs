@@ -6,18 +6,19 @@
 //! begin, who are refused for a while, and lets the old holders' last requests end: what comes of
 //! an old reign after that would be fencepost's doing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::proxy::{ADMIN_TOKEN, escape};
-use crate::support::{Answer, Upstream, eventually, get, or_return, post, put};
+use crate::support::upstream::Arrival;
+use crate::support::{Upstream, eventually, get, or_return, post, put};
 
 pub const RESOURCES: usize = 3;
 /// The tokens of one reign.
@@ -48,23 +49,26 @@ pub struct Holders {
     pub unanswered: HashMap<u64, usize>,
 }
 
+/// The data and the admin port of a proxy.
+pub type Ports = (SocketAddr, SocketAddr);
+
 pub struct Storm {
     pub upstream: Upstream,
-    pub holders: [Mutex<Holders>; RESOURCES],
-    /// Where the proxies' data and admin ports are; `None` while one is down.
-    pub ports: [Mutex<Option<(SocketAddr, SocketAddr)>>; 2],
+    holders: [Mutex<Holders>; RESOURCES],
+    /// `None` while the proxy is down.
+    ports: [Mutex<Option<Ports>>; 2],
     pub over: AtomicBool,
-    pub statuses: [AtomicUsize; 600],
-    pub overrides: AtomicUsize,
-    pub resolved: AtomicUsize,
-    pub advanced: AtomicUsize,
-    /// The events and their times, to be read after a violation.
-    journal: Mutex<Vec<(Instant, Option<usize>, String)>>,
+    /// How often each status was answered, and each act of the operator was done.
+    counts: Mutex<BTreeMap<String, usize>>,
+    began: Instant,
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().expect("nothing panics under this lock")
 }
 
 impl Storm {
-    /// `ports`: of the data and the admin listener of each proxy.
-    pub fn new(upstream: Upstream, ports: [(SocketAddr, SocketAddr); 2]) -> Self {
+    pub fn new(upstream: Upstream, ports: [Ports; 2]) -> Self {
         let holders = || Holders {
             newest: base(0) + 1,
             ..Holders::default()
@@ -74,43 +78,39 @@ impl Storm {
             holders: std::array::from_fn(|_| Mutex::new(holders())),
             ports: ports.map(|ports| Mutex::new(Some(ports))),
             over: AtomicBool::new(false),
-            statuses: [const { AtomicUsize::new(0) }; 600],
-            overrides: AtomicUsize::new(0),
-            resolved: AtomicUsize::new(0),
-            advanced: AtomicUsize::new(0),
-            journal: Mutex::new(Vec::new()),
+            counts: Mutex::default(),
+            began: Instant::now(),
         }
     }
 
-    /// `resource`: what it is about, if not about all.
-    pub fn note(&self, resource: Option<usize>, what: String) {
-        self.journal
-            .lock()
-            .expect("nothing panics under this lock")
-            .push((Instant::now(), resource, what));
+    /// Writes an event to the test's output, which is shown if it fails.
+    pub fn note(&self, what: &str) {
+        eprintln!("{:9.4} s {what}", self.began.elapsed().as_secs_f64());
     }
 
     /// A proxy has gone, or is back.
-    pub fn moved(&self, proxy: usize, to: Option<(SocketAddr, SocketAddr)>) {
-        *self.ports[proxy]
-            .lock()
-            .expect("nothing panics under this lock") = to;
+    pub fn moved(&self, proxy: usize, to: Option<Ports>) {
+        *locked(&self.ports[proxy]) = to;
     }
 
-    pub fn answers(&self, status: usize) -> usize {
-        self.statuses[status].load(Ordering::Relaxed)
+    fn count(&self, what: &str) {
+        *locked(&self.counts).entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub fn counted(&self, what: &str) -> usize {
+        locked(&self.counts).get(what).copied().unwrap_or(0)
+    }
+
+    pub fn summary(&self) -> String {
+        format!("{:?}", locked(&self.counts))
     }
 
     pub fn holders(&self, resource: usize) -> MutexGuard<'_, Holders> {
-        self.holders[resource]
-            .lock()
-            .expect("nothing panics under this lock")
+        locked(&self.holders[resource])
     }
 
-    fn ports(&self, proxy: usize) -> Option<(SocketAddr, SocketAddr)> {
-        *self.ports[proxy]
-            .lock()
-            .expect("nothing panics under this lock")
+    fn ports(&self, proxy: usize) -> Option<Ports> {
+        *locked(&self.ports[proxy])
     }
 
     fn is_over(&self) -> bool {
@@ -141,23 +141,17 @@ impl Storm {
     }
 
     async fn send(&self, data: SocketAddr, resource: usize, reign: u64, token: u64) {
-        let request = put(&format!("/orders/{resource}"))
-            .token(token)
-            .body("write");
+        let request = put(&format!("/orders/{resource}")).token(token);
         let began = Instant::now();
-        let answer = request.attempt(data).await;
-        if let Ok(answer) = &answer {
-            self.statuses[usize::from(answer.status())].fetch_add(1, Ordering::Relaxed);
-        }
-        let answer = answer.map(|answer| answer.status());
-        self.note(
-            Some(resource),
-            format!(
-                "{:?} by {data} answered {answer:?} after {:?}",
-                rank(token),
-                began.elapsed()
-            ),
-        );
+        let answer = request.body("write").attempt(data).await;
+        let status = match &answer {
+            Ok(answer) => answer.status().to_string(),
+            Err(error) => error.kind().to_string(),
+        };
+        self.count(&status);
+        let (rank, took) = (rank(token), began.elapsed());
+        let what = format!("{resource}: {rank:?} by {data} answered {status} after {took:?}");
+        self.note(&what);
         *self.holders(resource).unanswered.entry(reign).or_default() -= 1;
     }
 
@@ -189,10 +183,8 @@ impl Storm {
                 }
                 _ => self.resolve(resource, &random).await,
             }
-            tokio::time::sleep(Duration::from_millis(
-                u64::try_from(roll(&random, 150)).unwrap_or(0),
-            ))
-            .await;
+            let pause = Duration::from_millis(1) * u32::try_from(roll(&random, 150)).unwrap_or(0);
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -203,13 +195,11 @@ impl Storm {
             holders.newest += 1;
             holders.newest
         };
-        let done = self.act(resource, "advance", token, random).await == Some(200);
-        self.advanced
-            .fetch_add(usize::from(done), Ordering::Relaxed);
-        done
+        self.sets(resource, "advance", token, random).await == Some(200)
     }
 
-    async fn act(
+    /// Sets the mark at a proxy that is up; the status, if an answer came.
+    async fn sets(
         &self,
         resource: usize,
         verb: &str,
@@ -218,17 +208,20 @@ impl Storm {
     ) -> Option<u16> {
         let words = json!({ "token": token.to_string(), "reason": "storm" });
         let to = self.admin(random).await;
-        self.note(
-            Some(resource),
-            format!("{verb} to {:?} begins at {to}", rank(token)),
-        );
-        let status = command(to, resource, verb, &words.to_string())
-            .await
-            .map(|answer| answer.status());
-        self.note(
-            Some(resource),
-            format!("{verb} to {:?} at {to}: {status:?}", rank(token)),
-        );
+        self.act(to, resource, verb, &words).await
+    }
+
+    async fn act(&self, to: SocketAddr, resource: usize, verb: &str, words: &Value) -> Option<u16> {
+        self.note(&format!("{resource}: {verb} begins at {to}: {words}"));
+        let request = post(&format!("/v1/marks/{}/{verb}", escape(&key(resource))))
+            .header("Authorization", format!("Bearer {ADMIN_TOKEN}"))
+            .header("Content-Type", "application/json")
+            .body(words.to_string());
+        let status = request.attempt(to).await.ok().map(|answer| answer.status());
+        self.note(&format!("{resource}: {verb} at {to}: {status:?}"));
+        if status == Some(200) {
+            self.count(verb);
+        }
         status
     }
 
@@ -241,157 +234,96 @@ impl Storm {
             holders.newest = base(holders.reign) + 1;
             (holders.reign, shut)
         };
-        eventually(
-            "the last of the old holders' requests to be answered",
-            || async {
-                (self
-                    .holders(resource)
-                    .unanswered
-                    .get(&(reign - 1))
-                    .copied()
-                    .unwrap_or(0)
-                    == 0)
-                    .then_some(())
-            },
-        )
+        let last = "the last of the old holders' requests to be answered";
+        eventually(last, || async {
+            let holders = self.holders(resource);
+            let left = holders.unanswered.get(&(reign - 1));
+            left.is_none_or(|left| *left == 0).then_some(())
+        })
         .await;
         // Again and again: whom it was asked of may have died before it did, or may wait for one
         // who has.
         eventually("the advance", || async {
-            let done = self.act(resource, "advance", shut, random).await;
+            let done = self.sets(resource, "advance", shut, random).await;
             (done == Some(200)).then_some(())
         })
         .await;
         eventually("the override", || async {
             // It may have been done by one that could not say so any more.
-            if self.mark(resource, random).await? < base(reign - 1) {
+            let (_, view) = self.view(resource, random).await?;
+            let mark: u64 = view["mark"].as_str()?.parse().ok()?;
+            if mark < base(reign - 1) {
                 return Some(());
             }
-            let done = self.act(resource, "override", base(reign), random).await;
+            let done = self.sets(resource, "override", base(reign), random).await;
             if matches!(done, None | Some(503)) {
                 // In doubt: what it has told the server is done before the mark is looked at again.
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
-            (done == Some(200)).then(|| {
-                self.overrides.fetch_add(1, Ordering::Relaxed);
-            })
+            (done == Some(200)).then_some(())
         })
         .await;
     }
 
-    async fn mark(&self, resource: usize, random: &Mutex<StdRng>) -> Option<u64> {
+    /// A proxy that is up, and its view of a mark.
+    async fn view(&self, resource: usize, random: &Mutex<StdRng>) -> Option<(SocketAddr, Value)> {
         let to = self.admin(random).await;
-        let answer = get(&format!("/v1/marks/{}", escape(&key(resource))))
-            .host(Some("localhost"))
-            .attempt(to)
-            .await
-            .ok()?;
-        answer.json()["mark"].as_str()?.parse().ok()
+        let view = get(&format!("/v1/marks/{}", escape(&key(resource)))).host(Some("localhost"));
+        Some((to, view.attempt(to).await.ok()?.json()))
     }
 
     /// Resolves an outcome that is known: the upstream has ended all that has arrived of that
     /// token.
     async fn resolve(&self, resource: usize, random: &Mutex<StdRng>) {
-        let to = self.admin(random).await;
-        let target = format!("/v1/marks/{}", escape(&key(resource)));
-        let Ok(answer) = get(&target).host(Some("localhost")).attempt(to).await else {
-            return;
-        };
-        let view = answer.json();
+        let (to, view) = or_return!(self.view(resource, random).await);
         let unknown = or_return!(view["unknown"].as_array().and_then(|all| all.first()));
-        let token: u64 = unknown["token"]
+        let token = unknown["token"]
             .as_str()
-            .and_then(|token| token.parse().ok())
-            .expect("a token");
+            .and_then(|token| token.parse().ok());
+        let token: u64 = token.expect("a token");
         let seen = self.upstream.count();
-        let of_it = |arrival: &crate::support::upstream::Arrival| {
+        let of_it = |arrival: &Arrival| {
             arrival.resource() == Some(&key(resource)) && arrival.token() == Some(token)
         };
         self.upstream
             .until("the outcome to be known", |all| {
-                all.iter()
-                    .take(seen)
-                    .filter(|one| of_it(one))
-                    .all(|one| one.ended.is_some())
+                let mut before = all.iter().take(seen).filter(|one| of_it(one));
+                before.all(|one| one.ended.is_some())
             })
             .await;
         let words = json!({ "id": unknown["id"], "reason": "storm" });
-        self.note(
-            Some(resource),
-            format!("resolve of {unknown} begins at {to}"),
-        );
-        let done = command(to, resource, "resolve", &words.to_string()).await;
-        self.note(
-            Some(resource),
-            format!(
-                "resolve of {:?} at {to}: {:?}",
-                rank(token),
-                done.as_ref().map(Answer::status)
-            ),
-        );
-        let done = done.is_some_and(|answer| answer.status() == 200);
-        self.resolved
-            .fetch_add(usize::from(done), Ordering::Relaxed);
-    }
-
-    /// The events of a resource within ten seconds before a moment and one after it, a line
-    /// each.
-    fn told(&self, resource: usize, moment: Instant) -> String {
-        let journal = self.journal.lock().expect("nothing panics under this lock");
-        let about = |(when, of, what): &(Instant, Option<usize>, String)| {
-            (of.is_none() || *of == Some(resource)).then(|| (*when, what.clone()))
-        };
-        let mut story: Vec<_> = journal.iter().filter_map(about).collect();
-        for arrival in self.upstream.arrivals() {
-            if arrival.resource() == Some(&key(resource)) {
-                let rank = rank(arrival.token().expect("all have one"));
-                let spent = arrival.ended.map(|ended| ended - arrival.began);
-                let what = format!("{rank:?} at the upstream for {spent:?}");
-                story.push((arrival.began, what));
-            }
-        }
-        story.sort_by_key(|(when, _)| *when);
-        let begin = story[0].0;
-        story.retain(|(when, _)| {
-            *when + Duration::from_secs(10) > moment && *when < moment + Duration::from_secs(1)
-        });
-        let line = |(when, what): (Instant, String)| {
-            let sign = if when == moment { "->" } else { "  " };
-            format!("{sign} {:9.4} s {what}\n", (when - begin).as_secs_f64())
-        };
-        story.into_iter().map(line).collect()
+        self.act(to, resource, "resolve", &words).await;
     }
 
     /// Across reigns as within one: nothing arrives behind what is newer, and nothing while what is
-    /// older is in progress.
+    /// older is in progress. The arrivals are in the output too.
     pub fn assert_order(&self) {
         for resource in 0..RESOURCES {
-            let of_it = |arrival: &crate::support::upstream::Arrival| {
-                arrival.resource() == Some(&key(resource))
-            };
-            let arrivals: Vec<_> = self.upstream.arrivals().into_iter().filter(of_it).collect();
             let mut newest = (0, 0);
             let (mut older_ended, mut newest_ended): (Option<Instant>, Option<Instant>) =
                 (None, None);
-            for arrival in &arrivals {
+            for arrival in self.upstream.arrivals() {
+                if arrival.resource() != Some(&key(resource)) {
+                    continue;
+                }
                 let rank = rank(arrival.token().expect("all have one"));
+                let (began, ended) = (arrival.began, arrival.ended.expect("all have ended"));
+                let at = [began, ended].map(|at| at.saturating_duration_since(self.began));
+                eprintln!("{resource}: {rank:?} at the upstream: {at:?}");
                 assert!(
                     rank >= newest,
-                    "{resource}: {rank:?} after {newest:?} (reign, token)\n{}",
-                    self.told(resource, arrival.began)
+                    "{resource}: {rank:?} after {newest:?} (reign, token)"
                 );
                 if rank > newest {
                     older_ended = older_ended.max(newest_ended.take());
                     newest = rank;
                 }
-                if let Some(ended) = older_ended {
-                    assert!(
-                        ended <= arrival.began,
-                        "{resource}: {rank:?} began before an older one had ended\n{}",
-                        self.told(resource, arrival.began)
-                    );
-                }
-                newest_ended = newest_ended.max(Some(arrival.ended.expect("all have ended")));
+                let alone = older_ended.is_none_or(|ended| ended <= began);
+                assert!(
+                    alone,
+                    "{resource}: {rank:?} began before an older one had ended"
+                );
+                newest_ended = newest_ended.max(Some(ended));
             }
         }
     }
@@ -399,16 +331,5 @@ impl Storm {
 
 /// Behind a lock only so that a probe that is called again and again can have it.
 fn roll(random: &Mutex<StdRng>, sides: usize) -> usize {
-    random
-        .lock()
-        .expect("nothing panics under this lock")
-        .random_range(0..sides)
-}
-
-async fn command(to: SocketAddr, resource: usize, verb: &str, words: &str) -> Option<Answer> {
-    let request = post(&format!("/v1/marks/{}/{verb}", escape(&key(resource))))
-        .header("Authorization", format!("Bearer {ADMIN_TOKEN}"))
-        .header("Content-Type", "application/json")
-        .body(words);
-    request.attempt(to).await.ok()
+    locked(random).random_range(0..sides)
 }
