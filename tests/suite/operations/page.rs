@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use crate::support::python::python;
 use crate::support::run::run;
 use crate::support::store::tool;
@@ -30,27 +33,28 @@ async fn with_traffic(upstream: &Upstream, store: &Store) -> Proxy {
 async fn the_page_loads_nothing_from_elsewhere() {
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
+    let html = "text/html; charset=utf-8";
     for (path, kind) in [
-        ("/", "text/html; charset=utf-8"),
-        ("/resource?key=order%3A7", "text/html; charset=utf-8"),
+        ("/", html),
+        ("/resource?key=order%3A7", html),
         ("/page.css", "text/css"),
         ("/page.js", "text/javascript"),
     ] {
         let page = proxy.ask(path).await;
-        assert_eq!(
-            (page.status(), page.header("content-type")),
-            (200, Some(kind))
-        );
+        assert_eq!(page.status(), 200, "{path}");
         assert!(!page.text().contains("order:7"), "{}", page.text());
+        for (name, value) in [
+            ("content-type", Some(kind)),
+            ("x-content-type-options", Some("nosniff")),
+            ("cache-control", Some("no-store")),
+            ("access-control-allow-origin", None),
+        ] {
+            assert_eq!(page.header(name), value, "{path}: {name}");
+        }
         let policy = page.header("content-security-policy").expect("a policy");
         assert!(policy.starts_with("default-src 'none'; "), "{policy}");
-        assert!(
-            !policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"),
-            "{policy}"
-        );
-        assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
-        assert_eq!(page.header("cache-control"), Some("no-store"));
-        assert_eq!(page.header("access-control-allow-origin"), None);
+        assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
     }
 }
 
@@ -65,10 +69,7 @@ async fn the_page_only_reads() {
     }
     // A browser sends a password along with requests of other sites: it is no token.
     let token = std::fs::read_to_string(proxy.token_file()).expect("the token");
-    let password = {
-        use base64::Engine as _;
-        base64::prelude::BASE64_STANDARD.encode(format!("anybody:{}", token.trim()))
-    };
+    let password = BASE64_STANDARD.encode(format!("anybody:{}", token.trim()));
     let write = post("/v1/marks/order%3A7/advance")
         .header("Content-Type", "application/json")
         .header("Authorization", format!("Basic {password}"))
@@ -86,12 +87,11 @@ async fn the_page_is_well_in_a_browser() {
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     // What is long is not cut off at the side.
-    let long = format!("/orders/{}", "long-".repeat(60));
-    proxy.forward(put(&long).token(5)).await;
-    proxy.stale(put(&long).token(4)).await;
-    let hostile = format!("/orders/{HOSTILE}");
-    proxy.forward(put(&hostile).token(5)).await;
-    proxy.stale(put(&hostile).token(4)).await;
+    for id in [&"long-".repeat(60), HOSTILE] {
+        let path = format!("/orders/{id}");
+        proxy.forward(put(&path).token(5)).await;
+        proxy.stale(put(&path).token(4)).await;
+    }
     // One is at the upstream all the while.
     let (_held, _gate) = proxy.held(&upstream, put("/orders/5").token(3)).await;
     let folder = std::env::var_os("FENCEPOST_SCREENSHOTS").map(std::path::PathBuf::from);

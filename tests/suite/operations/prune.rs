@@ -56,6 +56,7 @@ over_both_stores! {
         if store.is_shared() {
             assert_eq!(store.number(rows).await, 1);
         }
+        assert_eq!(proxy.count("fencepost_pruned_marks_total", &[]).await, 2);
         let line = proxy.log_of("message", "an operator pruned marks").await;
         assert_eq!((&line["deleted"], &line["level"]), (&2.into(), &"WARN".into()));
 
@@ -81,12 +82,9 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
 
     let body = json!({ "unchanged_for": "720h", "reason": "a test" });
     let first = one.command("/v1/prune", &body).await;
-    assert_eq!(first.status(), 202, "{}", first.text());
-    assert_eq!(
-        first.json(),
-        json!({ "announced": true, "again_in_seconds": 3 })
-    );
-    assert_eq!(first.retry_after(), Some(3));
+    assert_eq!((first.status(), first.retry_after()), (202, Some(3)));
+    let announced = json!({ "announced": true, "again_in_seconds": 3 });
+    assert_eq!(first.json(), announced);
     assert_eq!(one.token("order:7").await, Some(50), "not yet");
     let (good, said) = marks(&one, &PRUNE).await;
     assert!(
@@ -95,10 +93,8 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
     );
     two.forward(put("/orders/7").token(60)).await;
     for proxy in [&one, &two] {
-        assert_eq!(
-            proxy.count("fencepost_mark_regressions_total", &[]).await,
-            0
-        );
+        let regressions = proxy.count("fencepost_mark_regressions_total", &[]);
+        assert_eq!(regressions.await, 0);
     }
     assert_eq!(two.token("order:7").await, Some(60));
 }
@@ -106,28 +102,19 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
 #[tokio::test]
 async fn a_wrong_prune_says_what_to_do() {
     let (_upstream, proxy) = fenced("{}").await;
-    for (body, says) in [
-        (json!({ "reason": "a" }), "unchanged_for"),
-        (json!({ "unchanged_for": "720h" }), "reason"),
-        (json!({ "unchanged_for": "720h", "reason": " " }), "reason"),
-        (json!({ "unchanged_for": "720", "reason": "a" }), "720h"),
-        (
-            json!({ "unchanged_for": "59m", "reason": "a" }),
-            "At least 1h",
-        ),
-        (
-            json!({ "unchanged_for": "720h", "reason": "a", "prefix": "\n" }),
-            "control",
-        ),
-        (
-            json!({ "unchanged_for": "720h", "reason": "a", "all": true }),
-            "unknown field",
-        ),
+    for (members, says) in [
+        ("reason: a", "unchanged_for"),
+        ("unchanged_for: 720h", "reason"),
+        ("unchanged_for: 720h, reason: ' '", "reason"),
+        ("unchanged_for: '720', reason: a", "720h"),
+        ("unchanged_for: 59m, reason: a", "At least 1h"),
+        ("unchanged_for: 720h, reason: a, prefix: \"\\n\"", "control"),
+        ("unchanged_for: 720h, reason: a, all: true", "unknown field"),
     ] {
+        let body = serde_saphyr::from_str(&format!("{{ {members} }}")).expect("YAML");
         let answer = proxy.command("/v1/prune", &body).await;
-        assert_eq!(answer.status(), 400, "{}", answer.text());
-        let problem = answer.json();
-        let detail = problem["detail"].as_str().expect("a text");
+        let detail = answer.json()["detail"].to_string();
+        assert_eq!(answer.status(), 400, "{detail}");
         assert!(detail.contains(says), "{detail}");
     }
     let (good, said) = marks(&proxy, &["prune", "--unchanged-for", "1m", "--reason", "a"]).await;

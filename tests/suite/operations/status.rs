@@ -20,11 +20,6 @@ over_both_stores! {
     async fn what_is_stuck_is_listed(store: Store) {
         let more = "barrier: { wait: 60s, grace: 60s, settle: 300s }";
         let (upstream, proxy) = Proxy::before(&store, more).await;
-        for list in ["/v1/waiting", "/v1/unknown"] {
-            let empty = proxy.ask(list).await.json();
-            let lists = empty.as_object().expect("an object");
-            assert!(lists.values().all(|list| list.is_null() || list == &Value::Array(vec![])), "{empty}");
-        }
         // 41 of order:7 is at the upstream, and 42 waits for it. The answer of order:8 never came.
         let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let newer = proxy.start_request(put("/orders/7").token(42));
@@ -111,38 +106,6 @@ async fn long_lists_come_in_pages() {
         let answer = proxy.ask(wrong).await;
         answer.assert_admin_problem(400, "malformed-request");
     }
-}
-
-#[tokio::test]
-async fn like_refusals_are_counted() {
-    let (_upstream, proxy) = fenced("{}").await;
-    for (order, stale) in [(1, 1), (2, 3)] {
-        let path = format!("/orders/{order}");
-        proxy.forward(put(&path).token(9)).await;
-        for _ in 0..stale {
-            proxy.stale(put(&path).token(8)).await;
-        }
-    }
-    proxy.refuse(put("/orders/3"), 428, "token-required").await;
-    let text = status(&proxy, &[]).await;
-    let (_, groups) = text
-        .split_once("Latest refusals\n")
-        .unwrap_or_else(|| panic!("{text}"));
-    let groups = groups.lines().skip(1).take_while(|line| !line.is_empty());
-    let groups: Vec<_> = groups
-        .map(|line| {
-            let cells: Vec<_> = line.split_whitespace().collect();
-            [cells[0], cells[1], cells[3], cells[4]]
-        })
-        .collect();
-    assert_eq!(
-        groups,
-        [
-            ["-", "1", "token-required", "-"],
-            ["order:2", "3", "stale-token", "8"],
-            ["order:1", "1", "stale-token", "8"],
-        ]
-    );
 }
 
 #[tokio::test]

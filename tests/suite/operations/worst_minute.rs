@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::hooks::health;
 use super::status::status;
-use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
+    Config, Gate, Proxy, Step, Store, all_forwarded, eventually, fenced, get, joined,
     over_both_stores, post, put,
 };
 
@@ -85,11 +84,6 @@ over_both_stores! {
     }
 }
 
-async fn forwarded(exchange: &mut Exchange) {
-    let answer = exchange.answer().await.expect("an answer");
-    answer.assert_forwarded();
-}
-
 /// A request whose client has left is at the upstream nevertheless.
 #[tokio::test]
 async fn every_stage_has_its_word() {
@@ -103,7 +97,7 @@ async fn every_stage_has_its_word() {
         "body.timeout: {body}"
     );
     exchange.wire.send(b"cd").await.expect("a live connection");
-    forwarded(&mut exchange).await;
+    exchange.finish().await.assert_forwarded();
 
     // The client has sent a part of a body that is forwarded as it comes.
     let gate = Gate::shut();
@@ -121,7 +115,7 @@ async fn every_stage_has_its_word() {
     let sent = in_progress(&proxy, 8, "upstream").await;
     assert!(seconds(&sent, "ends_in_seconds") > 0.0, "{sent}");
     gate.open();
-    forwarded(&mut exchange).await;
+    exchange.finish().await.assert_forwarded();
 
     // The upstream has sent half of its response.
     let gate = Gate::shut();
@@ -177,67 +171,44 @@ async fn one_client_pushes_no_refusal_out() {
     }
     let list = proxy.ask("/v1/rejections").await.json();
     let told = list["rejections"].as_array().expect("a list").iter();
-    let told: Vec<_> = told
-        .map(|one| (one["outcome"].clone(), one["times"].clone()))
-        .collect();
-    assert_eq!(
-        told,
-        [
-            ("token-required".into(), 300.into()),
-            ("stale-token".into(), 1.into())
-        ]
-    );
+    let told: Vec<_> = told.map(|one| [&one["outcome"], &one["times"]]).collect();
+    let (missing, stale) = (json!("token-required"), json!("stale-token"));
+    assert_eq!(told, [[&missing, &json!(300)], [&stale, &json!(1)]]);
     let many = &list["rejections"][0];
     assert_eq!(many["path"], "/orders/299", "the latest is described");
     assert!(many["first_at"].as_str() < many["at"].as_str(), "{many}");
     // All of them count.
     let said = status(&proxy, &[]).await;
     let (_, latest) = said.split_once("Latest refusals\n").expect("a table");
-    let times: Vec<_> = latest
-        .lines()
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .map(|line| line.split_whitespace().nth(1).expect("a count"))
-        .collect();
-    assert_eq!(times, ["300", "1"], "{said}");
-    let row = said
-        .lines()
-        .find(|line| line.starts_with("token-required "));
-    let row: Vec<_> = row
-        .unwrap_or_else(|| panic!("{said}"))
-        .split_whitespace()
-        .collect();
-    assert_eq!(
-        row,
-        ["token-required", "300", "300"],
-        "in the last minute, and since the start"
+    let rows = latest.lines().skip(1).take_while(|line| !line.is_empty());
+    let times = rows.filter_map(|line| line.split_whitespace().nth(1));
+    assert!(times.eq(["300", "1"]), "{said}");
+    let row = ["token-required", "300", "300"];
+    let is_it = |line: &str| line.split_whitespace().eq(row);
+    assert!(
+        said.lines().any(is_it),
+        "in the last minute, and since the start: {said}"
     );
 }
 
 #[tokio::test]
 async fn a_token_source_that_begins_again_is_named() {
     let (_upstream, proxy) = fenced("{}").await;
+    let hints = async || proxy.ask("/v1/status").await.json()["hints"].clone();
     for order in 1..=5 {
         let path = format!("/orders/{order}");
         proxy.forward(put(&path).token(8_000 + order)).await;
-        assert_eq!(
-            proxy.ask("/v1/status").await.json()["hints"],
-            json!([]),
-            "{order}"
-        );
+        assert_eq!(hints().await, json!([]), "{order}");
         proxy.stale(put(&path).token(order)).await;
     }
-    let hints = proxy.ask("/v1/status").await.json()["hints"].clone();
+    let hints = hints().await;
     let hint = hints[0].as_str().expect("a hint");
-    assert!(
-        hint.contains("on 5 resources") && hint.contains("is 8005"),
-        "{hint}"
-    );
+    for part in ["on 5 resources", "is 8005"] {
+        assert!(hint.contains(part), "{hint}");
+    }
     let said = status(&proxy, &[]).await;
-    assert!(
-        said.contains("may count from the beginning again"),
-        "{said}"
-    );
+    let words = "may count from the beginning again";
+    assert!(said.contains(words), "{said}");
 }
 
 #[tokio::test]
@@ -249,19 +220,15 @@ async fn a_failed_reload_is_told_with_its_first_error() {
         at.map(|at| (at, status["reload_error"].as_str().expect("why").to_owned()))
     };
     assert_eq!(failed().await, None);
+    let two_errors = "{ stale_status: 418, log: { format: tabular } }";
+    let other_keys = config.clone().route("resource: 'other:{id}'");
     for (bad, words, not) in [
         (
-            config
-                .clone()
-                .with("{ stale_status: 418, log: { format: tabular } }"),
+            config.clone().with(two_errors),
             "log.format",
             "stale_status",
         ),
-        (
-            config.clone().route("resource: 'other:{id}'"),
-            "/orders/{id}",
-            "log.format",
-        ),
+        (other_keys, "/orders/{id}", "log.format"),
     ] {
         proxy.reload(&bad);
         let (at, why) = eventually("the failure to show", || async {
@@ -271,10 +238,8 @@ async fn a_failed_reload_is_told_with_its_first_error() {
         assert!(!why.contains('\n'), "{why}");
         assert!(at.starts_with("20") && !why.contains(not), "{at}: {why}");
         let said = status(&proxy, &[]).await;
-        assert!(
-            said.contains("reload error") && said.contains(words),
-            "{said}"
-        );
+        let told = said.contains("reload error") && said.contains(words);
+        assert!(told, "{said}");
     }
     proxy.reload(&config);
     eventually("the error to go", || async {
@@ -322,12 +287,8 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     }
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(
-        &Config::new(&upstream, &store)
-            .with("{ store: { timeout: 1s, lease: 6s }, upstream: { timeout: 300s } }"),
-    )
-    .await;
+    let more = "{ store: { timeout: 1s, lease: 6s }, upstream: { timeout: 300s } }";
+    let (upstream, proxy) = Proxy::before(&store, more).await;
     assert_eq!(proxy.ask("/readyz").await.json()["state"], "ready");
     let (_hung, _gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
     assert!(seconds(&in_progress(&proxy, 7, "upstream").await, "ends_in_seconds") > 100.0);
@@ -339,23 +300,15 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     .await;
     // The probe of the orchestrator does not follow the store.
     assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.starts_with("alive: the store is down, and fenced requests are refused"),
-        "{said}"
-    );
+    let down = "alive: the store is down, and fenced requests are refused";
+    assert!(said.starts_with(down), "{said}");
     let ready = proxy.ask("/readyz").await;
-    assert_eq!(
-        (ready.status(), &ready.json()["state"]),
-        (200, &json!("alive"))
-    );
+    assert_eq!(ready.status(), 200);
+    assert_eq!(ready.json()["state"], "alive");
     let said = status(&proxy, &[]).await;
-    assert!(
-        said.contains("store error")
-            && said
-                .lines()
-                .any(|line| line.split_whitespace().eq(["state", "alive"])),
-        "{said}"
-    );
+    let alive = |line: &str| line.split_whitespace().eq(["state", "alive"]);
+    let told = said.contains("store error") && said.lines().any(alive);
+    assert!(told, "{said}");
     // Once the lease has lapsed, what is at the upstream will be cut, long before upstream.timeout.
     eventually("the cut to be announced", || async {
         let hung = in_progress(&proxy, 7, "upstream").await;
