@@ -1,8 +1,8 @@
 //! The stop: what was admitted is answered, clients are told, and it ends in time whatever they do.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -11,27 +11,14 @@ use crate::support::client::Exchange;
 use crate::support::http2::{END_STREAM, GOAWAY, HEADERS, Http2, Outcome, PREFACE, block, frame};
 use crate::support::wire::Wire;
 use crate::support::{
-    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put,
-    request, soon,
+    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, fenced, joined, over_both_stores,
+    put, soon,
 };
-
-async fn started(more: &str) -> (Upstream, Store, Proxy) {
-    let (upstream, store) = (Upstream::start().await, Store::sqlite());
-    let config = Config::new(&upstream, &store).with(more);
-    let proxy = Proxy::start(&config).await;
-    (upstream, store, proxy)
-}
 
 /// Sends SIGTERM and waits until the proxy has heard it.
 async fn told_to_stop(proxy: &mut Proxy) {
     proxy.process().signal(Signal::TERM);
-    eventually("the signal to be heard", || async {
-        let ready = request("GET", "/readyz").attempt(proxy.admin()).await;
-        ready
-            .map_or(true, |answer| answer.status() == 503)
-            .then_some(())
-    })
-    .await;
+    proxy.until_ready_is(503).await;
 }
 
 /// The head of a fenced request over HTTP/2.
@@ -45,14 +32,22 @@ fn fields(path: &str) -> Vec<(&str, &[u8])> {
     ]
 }
 
-/// One request after the other on kept-alive connections, until there are none any more; the paths
-/// that were answered.
-async fn on_http1(
-    proxy: std::net::SocketAddr,
-    client: usize,
-    answered: Arc<AtomicUsize>,
-) -> BTreeSet<String> {
-    let mut paths = BTreeSet::new();
+/// The paths that were answered.
+#[derive(Clone, Default)]
+struct Answered(Arc<Mutex<BTreeSet<String>>>);
+
+impl Answered {
+    fn add(&self, path: String) {
+        self.paths().insert(path);
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().expect("nothing panics under this lock")
+    }
+}
+
+/// One request after the other on kept-alive connections, until there are none any more.
+async fn on_http1(proxy: SocketAddr, client: usize, answered: Answered) {
     let mut connection = None;
     for n in 0.. {
         let path = format!("/orders/{client}-{n}");
@@ -63,52 +58,37 @@ async fn on_http1(
                 Err(_) => break,
             },
         };
-        let sent = exchange
-            .wire
-            .send(&put(&path).token(7).body("x").bytes())
-            .await;
+        let request = put(&path).token(7).body("x");
+        let sent = exchange.wire.send(&request.bytes()).await;
         // A connection that was closed before this request was read is not an answer that was lost.
         if let (Ok(()), Ok(answer)) = (sent, exchange.answer().await) {
             answer.assert_forwarded();
             assert_eq!(answer.body.len(), 100_000, "the whole answer");
-            paths.insert(path);
-            answered.fetch_add(1, Ordering::Relaxed);
+            answered.add(path);
             if answer.header("connection").is_none() {
                 connection = Some(exchange);
             }
         }
     }
-    paths
 }
 
 /// As [`on_http1`], with several streams at once, and whole answers counted by their status.
-async fn on_http2(
-    proxy: std::net::SocketAddr,
-    client: usize,
-    answered: Arc<AtomicUsize>,
-) -> BTreeSet<String> {
-    let mut paths = BTreeSet::new();
+async fn on_http2(proxy: SocketAddr, client: usize, answered: Answered) {
     let mut http2 = Http2::open(proxy).await;
     for n in 0.. {
-        let names: Vec<String> = (0..4)
-            .map(|at| format!("/orders/h2-{client}-{n}-{at}"))
-            .collect();
         let mut streams = Vec::new();
-        for name in &names {
-            streams.push(http2.head(&fields(name), true).await);
+        for at in 0..4 {
+            let name = format!("/orders/h2-{client}-{n}-{at}");
+            streams.push((http2.head(&fields(&name), true).await, name));
         }
-        for (stream, name) in streams.into_iter().zip(names) {
+        for (stream, name) in streams {
             match http2.answer(stream).await {
-                Outcome::Status(200) => {
-                    paths.insert(name);
-                    answered.fetch_add(1, Ordering::Relaxed);
-                }
-                Outcome::Gone(None | Some(0)) | Outcome::Reset(7) => return paths,
+                Outcome::Status(200) => answered.add(name),
+                Outcome::Gone(None | Some(0)) | Outcome::Reset(7) => return,
                 other => panic!("{name}: {other:?}"),
             }
         }
     }
-    paths
 }
 
 over_both_stores! {
@@ -119,26 +99,24 @@ over_both_stores! {
             vec![Step::Work(Duration::from_millis(20)), Step::answer("200 OK", "", body)]
         });
         let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
-        let answered = Arc::new(AtomicUsize::new(0));
+        let answered = Answered::default();
         let mut clients = Vec::new();
         for client in 0..12 {
-            clients.push(tokio::spawn(on_http1(proxy.data(), client, Arc::clone(&answered))));
+            clients.push(tokio::spawn(on_http1(proxy.data(), client, answered.clone())));
         }
         for client in 0..4 {
-            clients.push(tokio::spawn(on_http2(proxy.data(), client, Arc::clone(&answered))));
+            clients.push(tokio::spawn(on_http2(proxy.data(), client, answered.clone())));
         }
         eventually("the load to run", || {
-            let enough = answered.load(Ordering::Relaxed) >= 100;
+            let enough = answered.paths().len() >= 100;
             std::future::ready(enough.then_some(()))
         }).await;
         proxy.stop().await;
-        let mut paths = BTreeSet::new();
         for client in clients {
-            paths.extend(joined(client).await);
+            joined(client).await;
         }
-        let arrived: BTreeSet<String> =
-            upstream.arrivals().iter().map(|arrival| arrival.target().to_owned()).collect();
-        let lost: Vec<_> = arrived.difference(&paths).collect();
+        let mut lost = upstream.arrivals();
+        lost.retain(|arrival| !answered.paths().contains(arrival.target()));
         assert!(lost.is_empty(), "admitted and never answered: {lost:?}");
         assert_eq!(store.number(&store.open_epochs("true")).await, 0, "nothing is unknown");
     }
@@ -164,7 +142,8 @@ over_both_stores! {
 /// The connections have all ended before the deadline, and the work of one of them has not.
 #[tokio::test]
 async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
-    let (upstream, store, mut proxy) = started("shutdown: { deadline: 500ms }").await;
+    let store = Store::sqlite();
+    let (upstream, mut proxy) = Proxy::before(&store, "shutdown: { deadline: 500ms }").await;
     let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     drop(at_work);
     proxy.stop().await;
@@ -174,14 +153,12 @@ async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
 
 #[tokio::test]
 async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
-    let (_upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
+    let (_upstream, mut proxy) = fenced("shutdown: { delay: 10s }").await;
     let mut kept = Exchange::open(proxy.data(), "PUT").must().await;
     let ask = put("/orders/7").token(7).bytes();
     kept.wire.send(&ask).must().await;
-    assert_eq!(
-        kept.finish().await.assert_forwarded().header("connection"),
-        None
-    );
+    let answer = kept.finish().await;
+    assert_eq!(answer.assert_forwarded().header("connection"), None);
     told_to_stop(&mut proxy).await;
     kept.wire.send(&ask).must().await;
     let answer = kept.finish().await;
@@ -197,7 +174,7 @@ async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
 
 #[tokio::test]
 async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
-    let (upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
+    let (upstream, mut proxy) = fenced("shutdown: { delay: 10s }").await;
     let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     client.polite = false;
@@ -217,16 +194,13 @@ async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
     let mut other = Http2::open(proxy.data()).await;
     let stream = other.head(&fields("/orders/9"), true).await;
     assert_eq!(other.answer(stream).await, Outcome::Status(200));
-    assert_eq!(
-        other.end().await,
-        [0, 0],
-        "and is told, and ends with its work"
-    );
+    let goodbyes = other.end().await;
+    assert_eq!(goodbyes, [0, 0], "and is told, and ends with its work");
 }
 
 #[tokio::test]
 async fn idle_connections_hold_nothing_up() {
-    let (_upstream, _store, mut proxy) = started("shutdown: { deadline: 600s }").await;
+    let (_upstream, mut proxy) = fenced("shutdown: { deadline: 600s }").await;
     let fresh = Wire::connect(proxy.data()).must().await;
     let mut kept = Exchange::open(proxy.data(), "PUT").must().await;
     kept.push(&put("/orders/7").token(7).bytes()).await;
@@ -245,20 +219,16 @@ async fn idle_connections_hold_nothing_up() {
 
 #[tokio::test]
 async fn it_ends_in_time_whatever_clients_do() {
-    let (upstream, _store, mut proxy) = started(
-        "{ shutdown: { deadline: 2s }, routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/free/{id}', mode: bypass }] }",
-    )
-    .await;
+    let routes =
+        "[{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/free/{id}', mode: bypass }]";
+    let more = format!("{{ shutdown: {{ deadline: 2s }}, routes: {routes} }}");
+    let (upstream, mut proxy) = fenced(&more).await;
     let data = proxy.data();
-    upstream.when(
-        |head| head.word(1) == "/orders/unread",
-        [Step::answer("200 OK", "", &"x".repeat(64 << 20))],
-    );
+    let long = [Step::answer("200 OK", "", &"x".repeat(64 << 20))];
+    upstream.when(|head| head.word(1) == "/orders/unread", long);
     let gate = Gate::shut();
-    upstream.when(
-        |head| head.word(1) == "/orders/slow",
-        [Step::Wait(gate.clone()), Step::ok()],
-    );
+    let held = [Step::Wait(gate.clone()), Step::ok()];
+    upstream.when(|head| head.word(1) == "/orders/slow", held);
     let sized = |path: &str| put(path).token(7).header("Content-Length", "9000000");
     // An upload that has been admitted, one that has not, and one that nobody judges: all stall.
     let beginning = vec![b'x'; 20 << 10];
