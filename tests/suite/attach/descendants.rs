@@ -45,7 +45,7 @@ async fn a_worker_that_has_left_the_group_ends_with_the_hold() {
     proxy.forward(put("/orders/7").token(42)).await;
     let ran = run_script(&proxy, &["--token", "41", "--grace", "200ms"], &script).await;
     let written = upstream.count();
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    ran.assert(75, "");
     let ids = ids(dir.path());
     assert_eq!(ids.len(), 4);
     for id in ids {
@@ -66,7 +66,7 @@ async fn what_the_command_leaves_behind_ends_with_it() {
         dir.path().join("left").display()
     );
     let ran = run_script(&proxy, &["--token", "41"], &script).await;
-    assert_eq!(ran.code, Some(3), "{}", ran.said);
+    ran.assert(3, "");
     let id = ids(dir.path())[0];
     let left = Path::new("/proc").join(id.to_string());
     assert!(!left.exists(), "{id} lives on: {}", ran.said);

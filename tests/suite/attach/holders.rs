@@ -48,7 +48,7 @@ async fn a_script_under_etcdctl_is_ended_once_its_lease_is_gone() {
     old.leader().stop().await;
     let write = "curl -sSf -X PUT -d B $FENCEPOST_URL/orders/7";
     let ran = run(&mut lock(write)).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.assert(0, "");
     let newest = *upstream
         .tokens("order:7")
         .iter()
@@ -111,7 +111,7 @@ async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
     let proxied = "--http-proxy=orders.example";
     let mut command = drawn(&url(&proxy), &take, &[proxied, "--"]);
     let ran = run(command.args(curl).arg(order)).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.assert(0, "");
     std::fs::write(dir.path().join("go"), "").expect("it is writable");
     old.signal(Signal::CONT);
     eventually("A's end", || async {
@@ -199,10 +199,10 @@ async fn a_sequence_of_postgres_numbers_the_holders() {
     for number in 1..=2 {
         let mut command = drawn(&url(&proxy), &draw, &[]);
         let ran = run(command.args(write)).await;
-        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        ran.assert(0, "");
         assert_eq!(upstream.last().token(), Some(number));
     }
     let arguments = [&["--token", "1"], &write[..]].concat();
     let ran = run(&mut attach(&url(&proxy), &arguments)).await;
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    ran.assert(75, "");
 }

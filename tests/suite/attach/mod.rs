@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::support::client::{Request, request};
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
-use crate::support::{Config, Proxy, Store, Upstream, eventually};
+use crate::support::{Proxy, Upstream, eventually};
 
 /// A write to `$FENCEPOST_URL`.
 const WRITE: &str = "curl -sS -X PUT -d paid $FENCEPOST_URL/orders/7";
@@ -49,6 +49,20 @@ struct AttachRun {
     said: String,
 }
 
+impl AttachRun {
+    /// Asserts how it ended, and that it wrote this.
+    #[track_caller]
+    fn assert(&self, code: i32, says: &str) {
+        assert_eq!(self.code, Some(code), "{}", self.said);
+        assert!(self.said.contains(says), "{says}: {}", self.said);
+    }
+
+    /// Whether it wrote this line.
+    fn has_line(&self, line: &str) -> bool {
+        self.said.lines().any(|one| one == line)
+    }
+}
+
 /// Runs it to its end.
 async fn run(command: &mut Command) -> AttachRun {
     let mut process = Process::start(command);
@@ -57,10 +71,14 @@ async fn run(command: &mut Command) -> AttachRun {
     AttachRun { code, said }
 }
 
+/// Runs it before this proxy to its end.
+async fn run_before(proxy: &Proxy, arguments: &[&str]) -> AttachRun {
+    run(&mut attach(&url(proxy), arguments)).await
+}
+
 /// A script for `sh -c` behind `--`, run to its end.
 async fn run_script(proxy: &Proxy, arguments: &[&str], script: &str) -> AttachRun {
-    let arguments = [arguments, &["--", "sh", "-c", script]].concat();
-    run(&mut attach(&url(proxy), &arguments)).await
+    run_before(proxy, &[arguments, &["--", "sh", "-c", script]].concat()).await
 }
 
 fn url(proxy: &Proxy) -> String {
@@ -69,10 +87,14 @@ fn url(proxy: &Proxy) -> String {
 
 /// An upstream behind a fencepost.
 async fn fenced() -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config.with("barrier: { wait: 1s }")).await;
-    (upstream, proxy)
+    crate::support::fenced("barrier: { wait: 1s }").await
+}
+
+/// As [`fenced`], behind a sidecar that holds 41.
+async fn held() -> (Upstream, Proxy, Sidecar) {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    (upstream, proxy, sidecar)
 }
 
 /// A run without a command.

@@ -3,50 +3,37 @@
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Sidecar, attach, fenced, get, post, put, run, url};
+use super::{Sidecar, attach, fenced, get, held, post, put, run, url};
 use crate::http::addresses::{ADDRESSES, ALIVE, silent};
-use crate::support::client::Exchange;
+use crate::support::client::{Exchange, Request};
 use crate::support::network::{NAME, is_possible, resolving};
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, request, soon,
+    Config, Gate, Must as _, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded,
+    request, soon,
 };
 
 #[tokio::test]
 async fn the_operation_is_added_where_the_client_names_none() {
     let (upstream, proxy) = fenced().await;
     let sidecar = Sidecar::start(&url(&proxy), &["--token", "41", "--operation", "refund"]).await;
-    let key = |at: usize| {
-        let got = &upstream.arrivals()[at];
-        got.head.get("idempotency-key").expect("a key").to_owned()
-    };
-    let write = |operation: Option<&str>| {
-        let request = post("/orders/7").body("x");
-        match operation {
-            Some(name) => request.header("X-Fencing-Operation", name),
-            None => request,
-        }
-    };
-    write(None).send(sidecar.at).await.assert_forwarded();
-    write(Some("refund"))
-        .send(sidecar.at)
-        .await
-        .assert_forwarded();
-    write(Some("other"))
-        .send(sidecar.at)
-        .await
-        .assert_forwarded();
+    let write = || post("/orders/7").body("x");
+    let named = |name| write().header("X-Fencing-Operation", name);
+    for request in [write(), named("refund"), named("other")] {
+        request.send(sidecar.at).await.assert_forwarded();
+    }
+    let all = upstream.arrivals();
+    let key = |at: usize| all[at].head.get("idempotency-key").expect("a key");
     assert_eq!(key(0), key(1), "the operation of the command line");
     assert_ne!(key(0), key(2), "the client's own");
 }
 
 #[tokio::test]
 async fn another_token_of_the_client_is_refused() {
-    let (upstream, proxy) = fenced().await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (upstream, _proxy, sidecar) = held().await;
     for (name, says) in [
         ("X-Fencing-Token", "X-Fencing-Token of its own"),
         ("x_fencing_token", "send x-fencing-token only"),
@@ -57,11 +44,8 @@ async fn another_token_of_the_client_is_refused() {
         assert!(detail.contains(says), "{detail}");
     }
     assert_eq!(upstream.count(), 0);
-    put("/orders/7")
-        .token(41)
-        .send(sidecar.at)
-        .await
-        .assert_forwarded();
+    let same = put("/orders/7").token(41);
+    same.send(sidecar.at).await.assert_forwarded();
     assert_eq!(upstream.only().token(), Some(41));
 }
 
@@ -71,11 +55,7 @@ async fn what_waits_for_an_older_request_is_sent_again() {
     let (older, gate) = proxy.held(&upstream, put("/orders/7").token(40)).await;
     let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
     let newer = put("/orders/7").body("paid").start(sidecar.at);
-    let labels = [("outcome", "older-in-flight")];
-    let wanted = |count: f64| count >= 1.0;
-    proxy
-        .until_metric("fencepost_requests_total", &labels, wanted)
-        .await;
+    proxy.until_outcome("older-in-flight", 1).await;
     gate.open();
     all_forwarded([older, newer]).await;
     let last = upstream.last();
@@ -138,8 +118,7 @@ async fn a_connection_that_breaks_repeats_no_request() {
 /// A fencepost must judge the path that the client has sent.
 #[tokio::test]
 async fn a_path_passes_unchanged_or_not_at_all() {
-    let (upstream, proxy) = fenced().await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (upstream, _proxy, sidecar) = held().await;
     for target in [
         "/orders/7/../8",
         "/orders/7/%2e%2e/8",
@@ -162,8 +141,7 @@ async fn a_path_passes_unchanged_or_not_at_all() {
 
 #[tokio::test]
 async fn an_upgrade_is_a_plain_request_behind_attach() {
-    let (upstream, proxy) = fenced().await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (upstream, _proxy, sidecar) = held().await;
     let asks = get("/orders/7").header("Connection", "Upgrade, X-Own");
     let asks = asks.header("Upgrade", "websocket").header("X-Own", "1");
     assert_eq!(asks.send(sidecar.at).await.status(), 200);
@@ -182,20 +160,15 @@ async fn a_fencepost_that_comes_back_gets_the_request_then() {
     let write = put("/orders/7").body("paid").start(sidecar.at);
     let (file, listen) = (proxy.file(), proxy.data().to_string());
     let mut serve = fencepost();
-    let serve = serve
-        .arg("serve")
-        .arg("--config")
-        .arg(file)
-        .args(["--listen", &listen]);
-    let _again = Process::start(serve);
+    serve.args(["serve", "--listen", &listen]).arg(file);
+    let _again = Process::start(&mut serve);
     forwarded(write).await;
     assert_eq!(upstream.only().text(), "paid");
 }
 
 #[tokio::test]
 async fn pieces_pass_as_they_come() {
-    let (upstream, proxy) = fenced().await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (upstream, _proxy, sidecar) = held().await;
     let gate = Gate::shut();
     upstream.next([
         Step::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"),
@@ -205,9 +178,7 @@ async fn pieces_pass_as_they_come() {
     let mut events = Exchange::begin(sidecar.at, &get("/events"), b"").await;
     let head = events.any_head().await;
     assert_eq!(head.word(1), "200");
-    let first = soon("the first piece", events.wire.some())
-        .await
-        .expect("open");
+    let first = soon("the first piece", events.wire.some()).must().await;
     assert!(String::from_utf8_lossy(&first).contains("first"));
     gate.open();
 
@@ -221,19 +192,14 @@ async fn pieces_pass_as_they_come() {
 #[tokio::test]
 async fn the_fencepost_may_want_tls_and_a_certificate() {
     let (ca, files) = (Ca::new("ours"), Files::new());
-    let ca_file = files.put("ca.crt", ca.pem());
+    files.put("ca.crt", ca.pem());
     files.put_pair("server", &ca.server(&["localhost"]));
     files.put_pair("client", &ca.client(&["nightly.example"]));
     let at = |name: &str| files.path(name).display().to_string();
-    let tls = format!(
-        "tls: {{ cert_file: '{}', key_file: '{}', client_ca_file: '{}' }}",
-        at("server.crt"),
-        at("server.key"),
-        ca_file.display()
-    );
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), &tls).await;
+    let (ca, cert, key) = (at("ca.crt"), at("server.crt"), at("server.key"));
+    let tls = format!("cert_file: '{cert}', key_file: '{key}', client_ca_file: '{ca}'");
+    let (upstream, proxy) = crate::support::fenced(&format!("tls: {{ {tls} }}")).await;
     let to = format!("https://localhost:{}", proxy.data().port());
-    let ca = at("ca.crt");
     let (cert, key) = (at("client.crt"), at("client.key"));
     let trusting = ["--token", "41", "--ca-file", &ca, "--retry-for", "0s"];
     let showing = [&trusting[..], &["--cert-file", &cert, "--key-file", &key]].concat();
@@ -248,11 +214,8 @@ async fn the_fencepost_may_want_tls_and_a_certificate() {
 #[tokio::test]
 async fn both_sides_may_be_unix_sockets() {
     let dir = disk_dir();
-    let at = |name: &str| dir.path().join(name).display().to_string();
-    let (fence, here) = (
-        format!("unix:{}", at("fence.sock")),
-        format!("unix:{}", at("attach.sock")),
-    );
+    let at = |kind: &str, name: &str| format!("{kind}:{}", dir.path().join(name).display());
+    let (fence, here) = (at("unix", "fence.sock"), at("unix", "attach.sock"));
     let upstream = Upstream::start().await;
     let mut serve = fencepost();
     serve.args(["serve", "--upstream", upstream.url(), "--listen", &fence]);
@@ -260,7 +223,7 @@ async fn both_sides_may_be_unix_sockets() {
         "--admin-listen",
         "off",
         "--store",
-        &format!("sqlite:{}", at("marks.db")),
+        &at("sqlite", "marks.db"),
     ]);
     let mut serve = Process::start(&mut serve);
     eventually("the fencepost to listen", || async {
@@ -270,7 +233,7 @@ async fn both_sides_may_be_unix_sockets() {
     let script = "curl -sS --unix-socket $FENCEPOST_SOCKET -X PUT -d x $FENCEPOST_URL/orders/7";
     let arguments = ["--token", "41", "--listen", &here, "--", "sh", "-c", script];
     let ran = run(&mut attach(&fence, &arguments)).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.assert(0, "");
     assert_eq!(upstream.only().token(), Some(41), "{}", ran.said);
     serve.signal(Signal::TERM);
     serve.exit().await;
@@ -281,11 +244,8 @@ async fn somebody_who_is_no_fencepost_is_noticed() {
     let upstream = Upstream::start().await;
     let sidecar = Sidecar::start(upstream.url(), &["--token", "41"]).await;
     put("/orders/7").send(sidecar.at).await;
-    super::logged(
-        &sidecar.process,
-        "an answer did not come through a fencepost",
-    )
-    .await;
+    let says = "an answer did not come through a fencepost";
+    super::logged(&sidecar.process, says).await;
 }
 
 /// The first address of the name, and the last, answer nothing.
@@ -316,53 +276,50 @@ async fn the_fencepost_is_reached_at_the_address_that_answers() {
 /// The client knows the service by the port, or by the name that `http_proxy` leads here.
 #[tokio::test]
 async fn a_destination_on_the_host_of_the_request_stays_on_its_host() {
-    let upstream = Upstream::start().await;
     let routes = "routes: [{ path: '/dav/{*path}', resource: dav, methods: [PUT, MOVE] },
         { path: '/kits/{*path}', resource: kits, methods: [PUT, MOVE] }]";
-    let config = Config::new(&upstream, &Store::sqlite()).with(&format!("{{ {routes} }}"));
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = crate::support::fenced(routes).await;
     let names = ["--token", "41", "--http-proxy=dav.test:80"];
     let sidecar = Sidecar::start(&url(&proxy), &names).await;
-    let (here, there) = (format!("http://{}", sidecar.at), url(&proxy));
-    let mv = |target: &str, host: &str, destinations: &[String]| {
-        destinations
-            .iter()
-            .fold(request("MOVE", target).host(Some(host)), |all, one| {
-                all.header("Destination", one)
-            })
+    let (at, there) = (sidecar.at.to_string(), url(&proxy));
+    let here = format!("http://{at}");
+    let mv = |target: &str, host: &str, destinations: &str| {
+        let request = request("MOVE", target).host(Some(host));
+        let add = |all: Request, one: &str| all.header("Destination", one);
+        destinations.split_whitespace().fold(request, add)
     };
-    let at = sidecar.at.to_string();
     for (target, host, destination) in [
-        ("/dav/a", at.as_str(), format!("{here}/dav/b%20c")),
-        ("/dav/a", at.as_str(), "/dav/b%20c".to_owned()),
+        ("/dav/a", &*at, &*format!("{here}/dav/b%20c")),
+        ("/dav/a", &at, "/dav/b%20c"),
         (
             "http://dav.test/dav/a",
             "dav.test",
-            "HTTP://Dav.test/dav/b%20c".to_owned(),
+            "HTTP://Dav.test/dav/b%20c",
         ),
     ] {
-        let answer = mv(target, host, &[destination]).send(sidecar.at).await;
+        let answer = mv(target, host, destination).send(sidecar.at).await;
         answer.assert_forwarded();
         let last = upstream.last();
-        let arrived = last.head.get("destination").expect("one").to_owned();
-        let wanted = [format!("{there}/dav/b%20c"), "/dav/b%20c".to_owned()];
-        assert!(wanted.contains(&arrived), "{arrived}");
+        let arrived = last.head.get("destination").expect("one");
+        let path = arrived.strip_prefix(&there).unwrap_or(arrived);
+        assert_eq!(path, "/dav/b%20c", "{arrived}");
         assert_eq!(last.head.get("host"), there.strip_prefix("http://"));
     }
     // Another host, another resource, two of them.
     let count = upstream.count();
     for destinations in [
-        vec!["http://elsewhere.test/dav/b".to_owned()],
-        vec![format!("{here}.test/dav/b")],
-        vec![format!("http://user@{at}/dav/b")],
-        vec![format!("https://{at}/dav/b")],
-        vec![format!("{here}/kits/b")],
-        vec![format!("{here}/dav/../kits/b")],
-        vec![format!("{here}/dav/b?c")],
-        vec![here.clone()],
-        vec![format!("{here}/dav/b"), format!("{here}/dav/c")],
-        vec![],
+        "http://elsewhere.test/dav/b",
+        "HERE.test/dav/b",
+        "http://user@AT/dav/b",
+        "https://AT/dav/b",
+        "HERE/kits/b",
+        "HERE/dav/../kits/b",
+        "HERE/dav/b?c",
+        "HERE",
+        "HERE/dav/b HERE/dav/c",
+        "",
     ] {
+        let destinations = destinations.replace("HERE", &here).replace("AT", &at);
         let answer = mv("/dav/a", &at, &destinations).send(sidecar.at).await;
         answer.assert_problem(400, "ambiguous-request");
     }
@@ -372,27 +329,21 @@ async fn a_destination_on_the_host_of_the_request_stays_on_its_host() {
 /// As nginx's `proxy_redirect`: the client would go on past attach, without a token.
 #[tokio::test]
 async fn a_location_on_the_host_of_the_fencepost_is_on_the_clients() {
-    let (upstream, proxy) = fenced().await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (upstream, proxy, sidecar) = held().await;
     let (here, there) = (format!("http://{}", sidecar.at), url(&proxy));
+    let other = format!("{there}.test/orders/8");
     for (location, seen) in [
-        (format!("{there}/orders/8"), format!("{here}/orders/8")),
-        (
-            format!("{there}.test/orders/8"),
-            format!("{there}.test/orders/8"),
-        ),
-        (
-            "http://elsewhere.test/a".to_owned(),
-            "http://elsewhere.test/a".to_owned(),
-        ),
-        ("/orders/8".to_owned(), "/orders/8".to_owned()),
+        (&*format!("{there}/orders/8"), &*format!("{here}/orders/8")),
+        (&other, &other),
+        ("http://elsewhere.test/a", "http://elsewhere.test/a"),
+        ("/orders/8", "/orders/8"),
     ] {
         let fields = format!("Location: {location}\r\nContent-Location: {location}\r\n");
         upstream.next([Step::answer("201 Created", &fields, "made")]);
         let request = post("/orders/7").host(Some(&sidecar.at.to_string()));
         let answer = request.send(sidecar.at).await;
         for name in ["location", "content-location"] {
-            assert_eq!(answer.header(name), Some(seen.as_str()));
+            assert_eq!(answer.header(name), Some(seen));
         }
     }
 }

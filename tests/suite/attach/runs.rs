@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{WRITE, attach, fenced, run, run_script, url};
+use super::{WRITE, attach, fenced, run, run_before, run_script, url};
 use crate::support::process::Process;
 use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, forwarded, put};
 
@@ -13,9 +13,9 @@ use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, forwarded
 async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
     let (upstream, proxy) = fenced().await;
     upstream.next([Step::answer("200 OK", "", "done")]);
-    let ran = run_script(&proxy, &["--token", "41"], WRITE).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
-    assert!(ran.said.contains("done"), "{}", ran.said);
+    run_script(&proxy, &["--token", "41"], WRITE)
+        .await
+        .assert(0, "done");
     let got = upstream.only();
     assert_eq!((got.method(), got.target()), ("PUT", "/orders/7"));
     assert_eq!((got.token(), got.text().as_str()), (Some(41), "paid"));
@@ -29,15 +29,15 @@ async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
 #[tokio::test]
 async fn the_exit_code_is_the_commands() {
     let (_upstream, proxy) = fenced().await;
-    let code = async |script: &str| run_script(&proxy, &["--token", "1"], script).await.code;
-    assert_eq!(code("exit 7").await, Some(7));
-    assert_eq!(code("kill -KILL $$").await, Some(128 + 9));
-    let plain = async |name: &str| {
-        let arguments = ["--token", "1", "--", name];
-        run(&mut attach(&url(&proxy), &arguments)).await.code
-    };
-    assert_eq!(plain("no-such-program").await, Some(127));
-    assert_eq!(plain("/etc/passwd").await, Some(126));
+    for (command, code) in [
+        (&["sh", "-c", "exit 7"][..], 7),
+        (&["sh", "-c", "kill -KILL $$"], 128 + 9),
+        (&["no-such-program"], 127),
+        (&["/etc/passwd"], 126),
+    ] {
+        let arguments = [&["--token", "1", "--"], command].concat();
+        run_before(&proxy, &arguments).await.assert(code, "");
+    }
 }
 
 /// The number behind a name in the last line of the log.
@@ -66,27 +66,23 @@ async fn the_end_tells_how_long_the_lock_took_and_was_held() {
     let from_seconds = ["--token", "41", "--acquire-started", &seconds];
     for (arguments, least) in [(&from_pipe[..], 0.2), (&from_seconds, 100.0)] {
         let ran = run_script(&proxy, arguments, "sleep 0.1").await;
-        assert_eq!(ran.code, Some(0), "{}", ran.said);
-        let took = number(&ran.said, "acquire_seconds").expect("a number");
+        ran.assert(0, "");
+        let of = |name| number(&ran.said, name).unwrap_or_else(|| panic!("{name}: {}", ran.said));
+        let (took, held) = (of("acquire_seconds"), of("held_seconds"));
         assert!((least..least + 60.0).contains(&took), "{}", ran.said);
-        assert!(
-            number(&ran.said, "held_seconds") >= Some(0.1),
-            "{}",
-            ran.said
-        );
-        assert_eq!(number(&ran.said, "renewals"), Some(0.0), "{}", ran.said);
+        assert!(held >= 0.1, "{}", ran.said);
+        assert!(of("renewals").abs() < f64::EPSILON, "{}", ran.said);
     }
     assert!(lock.wait().expect("it has ended").success());
     // A clock that was set back costs the number, not the run.
     let ahead = ["--token", "41", "--acquire-started", "99999999999"];
     let ran = run_script(&proxy, &ahead, "true").await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
-    assert!(ran.said.contains("ahead of the clock"), "{}", ran.said);
+    ran.assert(0, "ahead of the clock");
     assert_eq!(number(&ran.said, "acquire_seconds"), None, "{}", ran.said);
     for wrong in ["yesterday", "-1", "1e300", "NaN", ""] {
         let flag = format!("--acquire-started={wrong}");
         let ran = run_script(&proxy, &["--token", "41", &flag], "true").await;
-        assert_eq!(ran.code, Some(2), "{wrong}: {}", ran.said);
+        ran.assert(2, "");
     }
 }
 
@@ -97,15 +93,10 @@ async fn a_zombie_is_ended_and_told_who_is_newer() {
     // It would go on for ever, as a script does that looks at no answer.
     let script = format!("while :; do {WRITE} || exit 9; sleep 0.01; done");
     let ran = run_script(&proxy, &["--token", "41"], &script).await;
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
     let says =
         "token 41 is stale: PUT /orders/7 was refused, because the holder of token 42 is newer";
-    assert!(ran.said.contains(says), "{}", ran.said);
-    assert!(
-        ran.said.contains("end=\"stale\" exit_code=75"),
-        "{}",
-        ran.said
-    );
+    ran.assert(75, says);
+    ran.assert(75, "end=\"stale\" exit_code=75");
     assert_eq!(upstream.count(), 1, "the newer one's write, and no other");
 }
 
@@ -119,7 +110,7 @@ async fn nothing_is_forwarded_once_one_request_was_refused() {
            curl -sS -X PUT -d x -w ' %{{http_code}} ' $FENCEPOST_URL/orders/8; done"
     );
     let ran = run_script(&proxy, &["--token", "41"], &script).await;
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    ran.assert(75, "");
     assert_eq!(ran.said.matches("} 412").count(), 3, "{}", ran.said);
     assert_eq!(upstream.count(), 1);
 }
@@ -136,7 +127,7 @@ async fn what_ignores_the_end_is_killed_with_its_children() {
         child.display()
     );
     let ran = run_script(&proxy, &["--token", "41", "--grace", "100ms"], &script).await;
-    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    ran.assert(75, "");
     let id = std::fs::read_to_string(&child).expect("the child has started");
     let stat = format!("/proc/{}/stat", id.trim());
     eventually("the child to be gone", || async {
@@ -154,11 +145,7 @@ async fn signals_reach_the_command() {
         let arguments = ["--token", "1", "--", "sh", "-c", script];
         let mut process = Process::start(&mut attach(&url(&proxy), &arguments));
         eventually("the command to be ready", || async {
-            process
-                .lines()
-                .iter()
-                .any(|line| line == "ready")
-                .then_some(())
+            process.lines().contains(&"ready".to_owned()).then_some(())
         })
         .await;
         process.signal(signal);
@@ -178,11 +165,7 @@ async fn a_claim_comes_before_the_rest_of_the_command() {
     let arguments = ["--token", "41", "--", "sh", "-c", &script];
     let mut process = Process::start(&mut attach(&url(&proxy), &arguments));
     // It waits longer than the barrier does, by asking again.
-    let labels = [("outcome", "older-in-flight")];
-    let wanted = |count: f64| count >= 1.0;
-    proxy
-        .until_metric("fencepost_requests_total", &labels, wanted)
-        .await;
+    proxy.until_outcome("older-in-flight", 1).await;
     assert!(process.ended().is_none() && !process.lines().contains(&"begun".to_owned()));
     gate.open();
     forwarded(older).await;
@@ -201,21 +184,11 @@ async fn without_its_claim_the_command_does_not_begin() {
     proxy.forward(put("/orders/7").token(42)).await;
     let script = format!("{CLAIM} && echo begun");
     let claim = async |to: &str, code: i32, says: &str| {
-        let arguments = [
-            "--token",
-            "41",
-            "--retry-for",
-            "100ms",
-            "--",
-            "sh",
-            "-c",
-            &script,
-        ];
+        let flags = ["--token", "41", "--retry-for", "100ms", "--"];
+        let arguments = [&flags[..], &["sh", "-c", &script]].concat();
         let ran = run(&mut attach(to, &arguments)).await;
-        assert_eq!(ran.code, Some(code), "{}", ran.said);
-        assert!(ran.said.contains(says), "{}", ran.said);
-        let begun = ran.said.lines().any(|line| line == "begun");
-        assert!(!begun, "{}", ran.said);
+        ran.assert(code, says);
+        assert!(!ran.has_line("begun"), "{}", ran.said);
     };
     let stale = "POST /.well-known/fencing/claim was refused";
     claim(&url(&proxy), 75, stale).await;
@@ -234,11 +207,10 @@ async fn claims_that_need_a_bearer_token_get_it() {
     std::fs::write(&file, "sixteen-or-more-characters\n").expect("it is writable");
     let claim = format!("claim: {{ token_file: '{}' }}", file.display());
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&claim)).await;
-    let ran = run_script(&proxy, &["--token", "41"], CLAIM).await;
-    assert_eq!(ran.code, Some(22), "{}", ran.said);
+    let token = ["--token", "41"];
+    run_script(&proxy, &token, CLAIM).await.assert(22, "");
     let with = format!("{CLAIM} -H 'Authorization: Bearer sixteen-or-more-characters'");
-    let ran = run_script(&proxy, &["--token", "41"], &with).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    run_script(&proxy, &token, &with).await.assert(0, "");
 }
 
 #[tokio::test]
@@ -255,79 +227,49 @@ async fn the_token_comes_from_one_of_three_places() {
     ] {
         let arguments = [&source[..], &["--", "sh", "-c", WRITE]].concat();
         let ran = run(attach(&url(&proxy), &arguments).env("LOCK_REV", "42")).await;
-        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        ran.assert(0, "");
         assert_eq!(proxy.token("order:7").await, Some(token));
     }
     for (source, says) in [
         (
-            &["--token-env", "NO_SUCH_REV"][..],
+            "--token-env NO_SUCH_REV",
             "no environment variable NO_SUCH_REV",
         ),
-        (&["--token-file", "/nowhere/token"], "/nowhere/token"),
-        (&["--token", "4 2"], "spaces"),
-        (&["--token", "1", "--listen", "0.0.0.0:0"], "loopback"),
-        (&["--token", "1", "--ca-file", "/nowhere/ca"], "--ca-file"),
+        ("--token-file /nowhere/token", "/nowhere/token"),
+        ("--token 1 --listen 0.0.0.0:0", "loopback"),
+        ("--token 1 --ca-file /nowhere/ca", "--ca-file"),
     ] {
-        let ran = run_script(&proxy, source, "echo begun").await;
-        assert_eq!(ran.code, Some(1), "{source:?}: {}", ran.said);
-        assert!(ran.said.contains(says), "{source:?}: {}", ran.said);
-        assert!(
-            !ran.said.lines().any(|line| line == "begun"),
-            "{}",
-            ran.said
-        );
+        let source: Vec<&str> = source.split(' ').collect();
+        let ran = run_script(&proxy, &source, "echo begun").await;
+        ran.assert(1, says);
+        assert!(!ran.has_line("begun"), "{}", ran.said);
     }
-    let ran = run(&mut attach(
-        "h2c://127.0.0.1:1",
-        &["--token", "1", "--", "true"],
-    ))
-    .await;
-    assert_eq!(ran.code, Some(1), "{}", ran.said);
-    assert!(ran.said.contains("HTTP/1.1"), "{}", ran.said);
+    let mut http2 = attach("h2c://127.0.0.1:1", &["--token", "1", "--", "true"]);
+    run(&mut http2).await.assert(1, "HTTP/1.1");
     for wrong in [&[][..], &["--token", "1", "--token-env", "LOCK_REV"]] {
-        assert_eq!(run_script(&proxy, wrong, "true").await.code, Some(2));
+        run_script(&proxy, wrong, "true").await.assert(2, "");
     }
 }
 
 #[tokio::test]
 async fn a_program_whose_url_cannot_be_changed_comes_by_http_proxy() {
     let (upstream, proxy) = fenced().await;
-    let curl = [
-        "--",
-        "curl",
-        "-sS",
-        "-X",
-        "PUT",
-        "-d",
-        "x",
-        "-w",
-        " %{http_code}",
-    ];
+    let curl = async |flag: &str, target: &str, status: &str| {
+        let curl = ["-sS", "-X", "PUT", "-d", "x", "-w", " %{http_code}", target];
+        let arguments = [&["--token", "41", flag, "--", "curl"], &curl[..]].concat();
+        let ran = run_before(&proxy, &arguments).await;
+        assert!(ran.said.contains(status), "{target}: {}", ran.said);
+    };
     let legacy = "http://legacy.example:8080/orders/7";
-    let arguments = [
-        &["--token", "41", "--http-proxy=legacy.example:8080"],
-        &curl[..],
-        &[legacy],
-    ];
-    let ran = run(&mut attach(&url(&proxy), &arguments.concat())).await;
-    assert!(ran.said.contains(" 200"), "{}", ran.said);
-    assert_eq!(
-        (upstream.only().target(), upstream.only().token()),
-        ("/orders/7", Some(41))
-    );
+    curl("--http-proxy=legacy.example:8080", legacy, " 200").await;
+    let got = upstream.only();
+    assert_eq!((got.target(), got.token()), ("/orders/7", Some(41)));
     // By default it is the fencepost's own address that leads there; others are not guessed at.
     let own = format!("{}/orders/7", url(&proxy));
-    for (at, status) in [(own.as_str(), " 200"), (legacy, " 400")] {
-        let arguments = [&["--token", "41", "--http-proxy"], &curl[..], &[at]].concat();
-        let ran = run(&mut attach(&url(&proxy), &arguments)).await;
-        assert!(ran.said.contains(status), "{at}: {}", ran.said);
-    }
+    curl("--http-proxy", &own, " 200").await;
+    curl("--http-proxy", legacy, " 400").await;
     // A Unix socket has none.
-    let nameless = run(&mut attach(
-        "unix:/nowhere",
-        &["--token", "41", "--http-proxy", "--", "true"],
-    ))
-    .await;
-    assert_eq!(nameless.code, Some(1), "{}", nameless.said);
-    assert!(nameless.said.contains("name it"), "{}", nameless.said);
+    let arguments = ["--token", "41", "--http-proxy", "--", "true"];
+    let mut nameless = attach("unix:/nowhere", &arguments);
+    run(&mut nameless).await.assert(1, "name it");
 }

@@ -33,15 +33,10 @@ async fn a_file_with_the_next_holders_token_makes_no_zombie_pass() {
     let answer = get("/orders/7").send(sidecar.at).await;
     answer.assert_problem(412, "stale-token");
     assert_eq!(upstream.count(), 2);
-    logged(
-        &sidecar.process,
-        "token 41 is stale: PUT /orders/7 was refused",
-    )
-    .await;
-    assert!(
-        sidecar.process.ended().is_none(),
-        "a restart would read the token again"
-    );
+    let says = "token 41 is stale: PUT /orders/7 was refused";
+    logged(&sidecar.process, says).await;
+    let ended = sidecar.process.ended();
+    assert!(ended.is_none(), "a restart would read the token again");
 
     // Whoever knows that this holder has the lock says so.
     sidecar.process.signal(Signal::HUP);
