@@ -1,6 +1,6 @@
 //! Holders of real locks, whose programs know nothing of tokens: a shell script under `etcdctl
 //! lock`, a Python program with a lock of Redis, curl with a number of Postgres. (The Lease by file
-//! is in [`super::sidecar`].) Each control shows that the zombie would win without the fence.
+//! is in [`super::sidecar`].)
 
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +14,7 @@ use crate::support::postgres::Cluster;
 use crate::support::process::Group;
 use crate::support::python::python;
 use crate::support::store::{has_postgres, tool};
-use crate::support::upstream::Arrival;
-use crate::support::{Proxy, Upstream, eventually, or_return, put};
+use crate::support::{Proxy, eventually, or_return};
 
 /// A script that writes for as long as it is let.
 const NIGHTLY: &str = "while curl -sSf -o /dev/null -X PUT -d A $FENCEPOST_URL/orders/7; do sleep 0.02; done
@@ -145,34 +144,6 @@ fn zombie(proxy: &Proxy, (take, python, dir): (&str, &Path, &Path)) -> Group {
         .env("WROTE", dir.join("wrote"))
         .env("GO", dir.join("go"));
     Group::start(&mut command)
-}
-
-/// Without the fence both writes of the zombie land. Otherwise the tests above show nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_fence_the_last_write_is_the_zombies() {
-    let Some(python) = python() else { return };
-    let (upstream, dir) = (
-        Upstream::start().await,
-        TempDir::new().expect("a directory"),
-    );
-    let mut command = Command::new(&python);
-    command
-        .args(["-c", PROGRAM])
-        .env("http_proxy", upstream.url());
-    command
-        .env("WROTE", dir.path().join("wrote"))
-        .env("GO", dir.path().join("go"));
-    let old = Group::start(&mut command);
-    upstream.reached(1).await;
-    put("/orders/7").body("B").send(upstream.address()).await;
-    std::fs::write(dir.path().join("go"), "").expect("it is writable");
-    upstream
-        .until("the zombie's write", |arrivals| {
-            let written: Vec<String> = arrivals.iter().map(Arrival::text).collect();
-            written == ["A", "B", "A"]
-        })
-        .await;
-    drop(old);
 }
 
 #[tokio::test(flavor = "multi_thread")]

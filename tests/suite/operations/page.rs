@@ -3,9 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-
 use crate::support::python::python;
 use crate::support::run::run;
 use crate::support::store::tool;
@@ -67,15 +64,6 @@ async fn the_page_only_reads() {
         let request = post(path).host(Some("127.0.0.1"));
         assert_eq!(request.send(proxy.admin()).await.status(), 405, "{path}");
     }
-    // A browser sends a password along with requests of other sites: it is no token.
-    let token = std::fs::read_to_string(proxy.token_file()).expect("the token");
-    let password = BASE64_STANDARD.encode(format!("anybody:{}", token.trim()));
-    let write = post("/v1/marks/order%3A7/advance")
-        .header("Content-Type", "application/json")
-        .header("Authorization", format!("Basic {password}"))
-        .body("{\"token\":\"99\"}");
-    assert_eq!(write.send(proxy.admin()).await.status(), 401);
-    assert_eq!(proxy.token("order:7").await, Some(9));
 }
 
 /// In a browser: its words, light, dark and narrow, and with a token where the name is unknown.

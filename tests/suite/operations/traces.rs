@@ -163,25 +163,19 @@ async fn a_callers_context_decides() {
     proxy.send(with("00")).await.assert_forwarded();
     proxy.forward(put("/orders/7").token(5)).await;
     let arrivals = upstream.arrivals();
-    let unsampled = context("00");
-    assert_eq!(
-        arrivals[0].head.get("traceparent"),
-        Some(unsampled.as_str())
-    );
-    assert_eq!(arrivals[1].head.get("traceparent"), None);
+    let parent = |at: usize| arrivals[at].head.get("traceparent");
+    assert_eq!((parent(0), parent(1)), (Some(&*context("00")), None));
 
     proxy.forward(with("01")).await;
     let trace = collector.trace(4, |_| true).await;
     let server = &trace[0];
-    assert_eq!(
-        (&server["trace"], &server["parent"]),
-        (&TRACE.into(), &PARENT.into())
-    );
-    assert_eq!(server["state"], "a=1");
+    for (name, value) in [("trace", TRACE), ("parent", PARENT), ("state", "a=1")] {
+        assert_eq!(server[name], value, "{server}");
+    }
     let client = named(&trace, "PUT")["span"].as_str().expect("an id");
     let last = upstream.last();
     let expected = format!("00-{TRACE}-{client}-01");
-    assert_eq!(last.head.get("traceparent"), Some(expected.as_str()));
+    assert_eq!(last.head.get("traceparent"), Some(&*expected));
     assert_eq!(last.head.get("tracestate"), Some("a=1"));
     assert_eq!(collector.spans().len(), 4, "and no other one was traced");
 }

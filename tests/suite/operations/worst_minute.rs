@@ -263,6 +263,9 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     assert_eq!(states, [&json!("alive"), &json!("unknown"), &json!(false)]);
     let why = ready["store_error"].as_str().expect("a reason");
     assert!(why.contains("refused") && !why.contains("pass"), "{why}");
+    let shown = proxy.ask("/v1/config").await.text();
+    assert!(shown.contains("postgres://…"), "{shown}");
+    assert!(!shown.contains("pass%3Fw"), "{shown}");
     // A caller is not told of a lease that there never was.
     let answer = proxy.send(put("/orders/7").token(1)).await;
     let problem = answer.assert_problem(503, "store-unavailable");
