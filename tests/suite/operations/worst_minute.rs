@@ -18,10 +18,8 @@ async fn in_progress(proxy: &Proxy, token: u64, waits_for: &str) -> Value {
         let list = proxy.ask("/v1/requests").await.json();
         let list = list["requests"].as_array().expect("a list").clone();
         let token = token.to_string();
-        let mut found = list
-            .into_iter()
-            .filter(|one| one["token"] == token.as_str());
-        found.find(|one| one["waits_for"] == waits_for)
+        let is_it = |one: &Value| one["token"] == *token && one["waits_for"] == waits_for;
+        list.into_iter().find(is_it)
     })
     .await
 }
@@ -88,32 +86,29 @@ over_both_stores! {
 #[tokio::test]
 async fn every_stage_has_its_word() {
     let (upstream, proxy) = fenced("claim: { path: /claim }").await;
+    let ends_in = async |token: u64, stage: &'static str| {
+        let one = in_progress(&proxy, token, stage).await;
+        one["ends_in_seconds"].as_f64()
+    };
     // The client has sent half of its body.
     let part = put("/orders/1").token(1).header("Content-Length", "4");
     let mut exchange = proxy.begin(&part, b"ab").await;
-    let body = in_progress(&proxy, 1, "body").await;
-    assert!(
-        seconds(&body, "ends_in_seconds") > 0.0,
-        "body.timeout: {body}"
-    );
+    assert!(ends_in(1, "body").await > Some(0.0), "body.timeout");
     exchange.wire.send(b"cd").await.expect("a live connection");
     exchange.finish().await.assert_forwarded();
 
     // The client has sent a part of a body that is forwarded as it comes.
-    let gate = Gate::shut();
-    upstream.on_token(8, [Step::Wait(gate.clone()), Step::ok()]);
-    let part = put("/orders/8").token(8);
-    let part = part.header("Content-Length", "3000000");
+    let put_8 = put("/orders/8").token(8);
+    let gate = upstream.hold(&put_8);
+    let part = put_8.header("Content-Length", "3000000");
     let mut exchange = proxy.begin(&part, &vec![b'a'; 2_000_000]).await;
     eventually("the body to have no end", || async {
-        let body = in_progress(&proxy, 8, "body").await;
-        body["ends_in_seconds"].is_null().then_some(())
+        ends_in(8, "body").await.is_none().then_some(())
     })
     .await;
     let rest = vec![b'a'; 1_000_000];
     exchange.wire.send(&rest).await.expect("a live connection");
-    let sent = in_progress(&proxy, 8, "upstream").await;
-    assert!(seconds(&sent, "ends_in_seconds") > 0.0, "{sent}");
+    assert!(ends_in(8, "upstream").await > Some(0.0));
     gate.open();
     exchange.finish().await.assert_forwarded();
 
@@ -122,20 +117,16 @@ async fn every_stage_has_its_word() {
     let half = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab");
     upstream.on_token(2, [half, Step::Wait(gate.clone()), Step::raw("cd")]);
     let exchange = proxy.begin(&put("/orders/2").token(2), b"").await;
-    assert_eq!(
-        in_progress(&proxy, 2, "response").await["ends_in_seconds"],
-        Value::Null
-    );
+    assert_eq!(ends_in(2, "response").await, None);
 
     // A claim waits for it.
-    let claim = post("/claim")
-        .token(3)
-        .header("X-Fencing-Resource", "order:2");
+    let claim = post("/claim").token(3);
+    let claim = claim.header("X-Fencing-Resource", "order:2");
     let claim = proxy.start_request(claim);
     let waits = in_progress(&proxy, 3, "older-in-flight").await;
     assert_eq!(
-        (&waits["route"], &waits["older"]),
-        (&"claim".into(), &json!(["2"]))
+        [&waits["route"], &waits["older"]],
+        [&json!("claim"), &json!(["2"])]
     );
     // The client leaves.
     drop(exchange);
@@ -146,15 +137,14 @@ async fn every_stage_has_its_word() {
     // A read without a token is at the upstream too.
     let gate = upstream.hold_next();
     let read = proxy.start_request(get("/orders/9"));
-    let list = eventually("the read to be listed", || async {
+    let one = eventually("the read to be listed", || async {
         let list = proxy.ask("/v1/requests").await.json();
-        (list["total"] == 1).then_some(list)
+        (list["total"] == 1).then(|| list["requests"][0].clone())
     })
     .await;
-    let one = &list["requests"][0];
     assert_eq!(
-        (&one["waits_for"], &one["resource"]),
-        (&"upstream".into(), &Value::Null)
+        [&one["waits_for"], &one["resource"]],
+        [&json!("upstream"), &Value::Null]
     );
     gate.open();
     joined(read).await.assert_forwarded();
