@@ -175,17 +175,12 @@ async fn every_panel_has_data() {
         instance=\"10.0.0.1:7081\",container=\"fencepost\"";
     let counts = ["_total", "_bucket", "_count", "_sum"];
     let series = metrics.series.iter().map(|(series, value)| {
-        let own = series.labels.iter();
-        let own: String = own
-            .map(|(name, value)| format!("{name}=\"{value}\","))
-            .collect();
-        let value = if value.is_finite() {
-            value.max(1.0)
-        } else {
-            1.0
-        };
+        let labels = series.labels.iter();
+        let labels = labels.map(|(name, value)| format!("{name}=\"{value}\","));
+        let labels = labels.collect::<Vec<_>>().concat();
+        let value = if value.is_finite() { *value } else { 1.0 }.max(1.0);
         let step = u8::from(counts.iter().any(|end| series.name.ends_with(end)));
-        let name = format!("{}{{{own}{target}}}", series.name);
+        let name = format!("{}{{{labels}{target}}}", series.name);
         json!({ "series": name, "values": format!("{value}+{step}x20") })
     });
     let series: Vec<Value> = series.collect();
