@@ -2,19 +2,18 @@
 //! lock`, a Python program with a lock of Redis, curl with a number of Postgres. (The Lease by file
 //! is in [`super::sidecar`].)
 
-use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{attach, fenced, run, url};
+use super::{WRITE, attach, fenced, run, url};
 use crate::fencing::lock_services::{Etcd, Redis, programs};
 use crate::support::postgres::Cluster;
 use crate::support::process::Group;
 use crate::support::python::python;
 use crate::support::store::{has_postgres, tool};
-use crate::support::{Proxy, eventually, or_return};
+use crate::support::{eventually, or_return};
 
 /// A script that writes for as long as it is let.
 const NIGHTLY: &str = "while curl -sSf -o /dev/null -X PUT -d A $FENCEPOST_URL/orders/7; do sleep 0.02; done
@@ -98,7 +97,13 @@ async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
         redis.cli.display(),
         redis.port
     );
-    let old = zombie(&proxy, (&take, &python, dir.path()));
+    let proxied = ["--http-proxy=orders.example", "--"];
+    let mut zombie = drawn(&url(&proxy), &take, &proxied);
+    zombie.arg(python).args(["-c", PROGRAM]);
+    for (name, file) in [("WROTE", "wrote"), ("GO", "go")] {
+        zombie.env(name, dir.path().join(file));
+    }
+    let old = Group::start(&mut zombie);
     eventually("A's first write", || async {
         dir.path().join("wrote").exists().then_some(())
     })
@@ -107,8 +112,7 @@ async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
     // The lock is free once its time is over: B takes it and writes.
     let curl = ["curl", "-sSf", "-X", "PUT", "-d", "B"];
     let order = "http://orders.example/orders/7";
-    let proxied = "--http-proxy=orders.example";
-    let mut command = drawn(&url(&proxy), &take, &[proxied, "--"]);
+    let mut command = drawn(&url(&proxy), &take, &proxied);
     let ran = run(command.args(curl).arg(order)).await;
     ran.assert(0, "");
     std::fs::write(dir.path().join("go"), "").expect("it is writable");
@@ -136,16 +140,6 @@ fn drawn(to: &str, draw: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn zombie(proxy: &Proxy, (take, python, dir): (&str, &Path, &Path)) -> Group {
-    let proxied = "--http-proxy=orders.example";
-    let mut command = drawn(&url(proxy), take, &[proxied, "--"]);
-    command.arg(python).args(["-c", PROGRAM]);
-    command
-        .env("WROTE", dir.join("wrote"))
-        .env("GO", dir.join("go"));
-    Group::start(&mut command)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sequence_of_postgres_numbers_the_holders() {
     let psql = or_return!(tool("psql"));
@@ -161,12 +155,7 @@ async fn a_sequence_of_postgres_numbers_the_holders() {
         "'{}' -Atc \"select nextval('fence')\" '{database}'",
         psql.display()
     );
-    let write = [
-        "--",
-        "sh",
-        "-c",
-        "curl -sSf -X PUT -d x $FENCEPOST_URL/orders/7",
-    ];
+    let write = ["--", "sh", "-c", WRITE];
     for number in 1..=2 {
         let mut command = drawn(&url(&proxy), &draw, &[]);
         let ran = run(command.args(write)).await;

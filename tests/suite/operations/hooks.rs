@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::client::Exchange;
 use crate::support::postgres::{Cluster, free_port};
+use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::run::{Exit, run, run_with};
 use crate::support::store::{LIVING, has_postgres};
@@ -92,10 +93,7 @@ async fn health_is_what_the_probes_say() {
 
 #[tokio::test]
 async fn only_a_proxy_is_told_to_drain() {
-    let mut sleeper = Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .expect("sleep starts");
+    let mut sleeper = Process::start(Command::new("sleep").arg("60"));
     let words = format!("/proc/{}/cmdline", sleeper.id());
     eventually("sleep to run", || {
         let words = std::fs::read(&words).ok();
@@ -105,12 +103,7 @@ async fn only_a_proxy_is_told_to_drain() {
     let Exit { code, err: why, .. } = drain(sleeper.id()).await;
     assert_eq!(code, Some(1));
     assert!(why.contains("`sleep 60`, not `fencepost serve`"), "{why}");
-    assert!(
-        sleeper.try_wait().expect("a child").is_none(),
-        "it got no signal"
-    );
-    sleeper.kill().expect("a child can be ended");
-    sleeper.wait().expect("a child can be waited for");
+    assert!(sleeper.ended().is_none(), "it got no signal");
 }
 
 /// An unfenced request has no permit to wait for, and is in progress all the same.

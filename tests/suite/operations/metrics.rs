@@ -1,12 +1,14 @@
 //! The series that dashboards rely on.
 
+use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use crate::support::metrics::Series;
 use crate::support::postgres::free_port;
 use crate::support::steps::REQUESTS;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
+    Config, Gate, Proxy, Step, Store, all_forwarded, eventually, fenced, get, joined,
     over_both_stores, put, request,
 };
 
@@ -179,34 +181,26 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
 /// Two replicas with different files are told apart.
 #[tokio::test]
 async fn the_configuration_has_a_digest() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start_linked(&config).await;
+    let (_upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), "{}").await;
     // A reload may stand between two looks, and between a new series and the end of the old one.
     let digest = async || {
         eventually("one digest in both places", || async {
-            let told = proxy.ask("/v1/status").await.json();
-            let told = told["config_digest"].as_str().expect("a digest").to_owned();
+            let told = proxy.ask("/v1/status").await.json()["config_digest"].take();
             let metrics = proxy.metrics().await;
-            let series = metrics.series.keys();
-            let shown: Vec<_> = series
-                .filter(|one| one.name == "fencepost_config_info")
-                .map(|one| one.labels["digest"].clone())
-                .collect();
-            assert!(!shown.is_empty(), "each scrape finds one");
-            (shown == [told.clone()]).then_some(told)
+            let mut series = metrics.series.keys();
+            let info = |one: &&Series| one.name == "fencepost_config_info";
+            let shown = series.find(info).expect("each scrape finds one");
+            let only = !series.any(|one| info(&one));
+            (only && told == shown.labels["digest"]).then_some(told)
         })
         .await
     };
+    let until = async |is: &dyn Fn(&Value) -> bool| {
+        eventually("the other file", async || is(&digest().await).then_some(())).await;
+    };
     let first = digest().await;
     proxy.rewrite(&config.clone().with("barrier: { wait: 7s }"));
-    eventually("the other file", async || {
-        (digest().await != first).then_some(())
-    })
-    .await;
+    until(&|now| *now != first).await;
     proxy.rewrite(&config);
-    eventually("the first file", async || {
-        (digest().await == first).then_some(())
-    })
-    .await;
+    until(&|now| *now == first).await;
 }

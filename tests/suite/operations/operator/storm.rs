@@ -129,7 +129,6 @@ fn set(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 async fn an_operator_finds_a_way_out_of_a_storm() {
     let store = or_return!(Store::postgres().await);
     let seed = set("FENCEPOST_SEED").unwrap_or_else(rand::random);
