@@ -178,19 +178,17 @@ async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("import.jsonl");
     let path = file.to_str().expect("text");
+    let highest = r#"{"resource":"a","mark":"9223372036854775807","spent":true}"#;
     for (line, words) in [
-        ("{\"resource\":\"a\",\"mar", "EOF"),
-        ("{\"resource\":\"a\",\"mark\":7}", "expected a string"),
-        ("{\"resource\":\"a\",\"mark\":\"-1\"}", "digits"),
-        ("{\"resource\":\"\",\"mark\":\"1\"}", "0 bytes"),
+        (r#"{"resource":"a","mar"#, "EOF"),
+        (r#"{"resource":"a","mark":7}"#, "expected a string"),
+        (r#"{"resource":"a","mark":"-1"}"#, "digits"),
+        (r#"{"resource":"","mark":"1"}"#, "0 bytes"),
         (
-            "{\"resource\":\"a\",\"mark\":\"1\",\"token\":\"2\"}",
+            r#"{"resource":"a","mark":"1","token":"2"}"#,
             "unknown field",
         ),
-        (
-            "{\"resource\":\"a\",\"mark\":\"9223372036854775807\",\"spent\":true}",
-            "no token is above",
-        ),
+        (highest, "no token is above"),
     ] {
         let good = "{\"resource\":\"good\",\"mark\":\"1\"}\n\n";
         std::fs::write(&file, format!("{good}{line}")).expect("written");
