@@ -44,15 +44,13 @@ async fn the_instance_has_one_name_everywhere(store: Store) {
 async fn a_refusal_says_whose_request_it_was() {
     let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
+    let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let stale = put("/orders/7?code=secret")
         .token(4)
         .header("X-Request-Id", "checkout-17")
         .header("X-Forwarded-For", "192.0.2.7")
         .header("User-Agent", "payments/2.1")
-        .header(
-            "Traceparent",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        );
+        .header("Traceparent", context);
     let answer = proxy.send(stale).await;
     answer.assert_problem(412, "stale-token");
     assert_eq!(answer.header("x-request-id"), Some("checkout-17"));

@@ -71,10 +71,8 @@ async fn with_each_refusal(upstream: &Upstream, dir: &Path) -> Proxy {
 
 /// What a real fencepost answers, by the scenario that must answer so.
 async fn real() -> Vec<(&'static str, Answer)> {
-    let (upstream, dir) = (
-        Upstream::start().await,
-        TempDir::new().expect("a directory"),
-    );
+    let upstream = Upstream::start().await;
+    let dir = TempDir::new().expect("a directory");
     let proxy = with_each_refusal(&upstream, dir.path()).await;
     let send = async |request| proxy.send(request).await;
     for path in ["/orders/7", "/once/7", "/far/7"] {
