@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::stage::{Line, Stage, probe};
+use super::stage::{self, Line, Stage, probe};
 use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
 
@@ -24,21 +24,12 @@ enum Afterwards {
     Either,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum WantedStatus {
-    Code(u16),
-    /// `closed`: no answer.
-    Word(String),
-}
-
 /// A case as a file has it, with what its group says laid under it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCase {
-    basis: String,
     send: Listed<String>,
-    status: Listed<WantedStatus>,
+    status: Listed<u16>,
     #[serde(rename = "type")]
     kind: Option<String>,
     then: Option<Afterwards>,
@@ -47,17 +38,16 @@ struct RawCase {
 }
 
 /// One case, ready to be played under its own name.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct EdgeCase {
-    /// File and name.
-    pub name: String,
+    name: String,
     /// Its name on the wire: in its targets, and in the key of its resource.
     id: String,
-    basis: String,
     writes: Vec<Vec<u8>>,
     statuses: Vec<u16>,
     /// The problem type of a refusal.
     kind: Option<String>,
+    /// The statuses before that of the first answer.
     interim: Vec<String>,
     then: Afterwards,
     pub wanted: Wanted,
@@ -68,19 +58,11 @@ pub fn all() -> Vec<EdgeCase> {
     let mut cases = Vec::new();
     for (file, table) in template::files("tests/edge") {
         if file != "http2" {
-            cases.extend(of_file(&file, &table, cases.len()));
+            let entries = template::entries(&file, &table, "send", cases.len());
+            cases.extend(entries.into_iter().map(EdgeCase::new));
         }
     }
     cases
-}
-
-/// The cases of one file. `from`: how many there were before.
-///
-/// # Panics
-/// If the file is not as the README says.
-pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<EdgeCase> {
-    let entries = template::entries(file, table, "send", from);
-    entries.into_iter().map(EdgeCase::new).collect()
 }
 
 impl EdgeCase {
@@ -94,28 +76,21 @@ impl EdgeCase {
         let raw: RawCase = table
             .try_into()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let statuses = raw.status.list().into_iter().filter_map(WantedStatus::code);
-        let statuses: Vec<u16> = statuses.collect();
-        let refused = statuses.last().is_none_or(|status| *status >= 400);
-        assert!(
-            raw.kind.is_some() || !refused || statuses.is_empty(),
-            "{name}: of which type?"
-        );
+        let statuses = raw.status.list();
+        let refused = statuses.last().is_some_and(|status| *status >= 400);
+        assert!(raw.kind.is_some() || !refused, "{name}: of which type?");
         let default = if refused {
             Afterwards::Either
         } else {
             Afterwards::Open
         };
         let writes = raw.send.list();
+        let writes = writes.iter().map(|text| bytes(&expand(text, &id)));
         Self {
-            writes: writes
-                .iter()
-                .map(|text| bytes(&expand(text, &id)))
-                .collect(),
+            writes: writes.collect(),
             kind: raw.kind,
             interim: raw.interim,
             then: raw.then.unwrap_or(default),
-            basis: raw.basis,
             statuses,
             wanted,
             name,
@@ -124,8 +99,8 @@ impl EdgeCase {
     }
 
     /// Sends it, reads what comes, and asks whether the connection goes on.
-    pub async fn play(&self, field: &Stage) -> Result<(), String> {
-        let mut line = Line::open(field.proxy.data()).await?;
+    pub async fn play(&self, stage: &Stage) -> Result<(), String> {
+        let mut line = Line::open(stage.proxy.data()).await?;
         for (at, write) in self.writes.iter().enumerate() {
             if at > 0 {
                 tokio::time::sleep(PAUSE).await;
@@ -138,13 +113,10 @@ impl EdgeCase {
             if answer.status() != *status {
                 return Err(format!("{}: {}", answer.head.start, answer.text().trim()));
             }
-            let own = answer.outcome().map(str::to_owned);
             let is_own = *status >= 400 || self.wanted.lines.is_empty();
-            let wanted = self.kind.clone().filter(|_| is_own);
-            if own != wanted {
-                return Err(format!(
-                    "{status} of the type {own:?}, instead of {wanted:?}"
-                ));
+            let kind = self.kind.as_deref().filter(|_| is_own);
+            if answer.outcome() != kind {
+                return Err(format!("{status} of the type {:?}", answer.outcome()));
             }
             if *status >= 400 && answer.header("content-type") != Some("application/problem+json") {
                 return Err(format!("{:?} of no problem", answer.header("content-type")));
@@ -154,7 +126,8 @@ impl EdgeCase {
                 return Err(format!("{:?} ends a connection", answer.head));
             }
             let interim: Vec<&str> = answer.interim.iter().map(|head| head.word(1)).collect();
-            if at == 0 && interim != self.interim {
+            let wanted = if at == 0 { &*self.interim } else { &[] };
+            if interim != wanted {
                 return Err(format!("the interim answers {interim:?}"));
             }
         }
@@ -164,21 +137,14 @@ impl EdgeCase {
                 Err("closed, where the connection goes on".into())
             }
             None => Ok(()),
-            Some(answer) if self.then == Afterwards::Closed || self.statuses.is_empty() => {
-                Err(format!(
-                    "{}, where the connection was to be closed: {}",
-                    answer.head.start,
-                    answer.text().trim()
-                ))
+            Some(answer) if self.then == Afterwards::Closed => {
+                let start = answer.head.start;
+                Err(format!("{start}, where the connection was to be closed"))
             }
             Some(answer) if answer.header("x-saw") == Some(&*format!("GET /probe/{}", self.id)) => {
                 Ok(())
             }
-            Some(answer) => Err(format!(
-                "the next request got the answer of another: {} {:?}",
-                answer.head.start,
-                answer.header("x-saw")
-            )),
+            Some(answer) => Err(format!("the answer of another request: {:?}", answer.head)),
         }
     }
 
@@ -199,33 +165,11 @@ impl EdgeCase {
     }
 
     /// The text that a failure prints.
-    pub fn describe(&self, why: &str) -> String {
-        let writes: Vec<String> = self
-            .writes
-            .iter()
-            .map(|bytes| super::stage::shown(bytes))
-            .collect();
+    pub fn shown(&self) -> String {
+        let sent = stage::shown(&self.writes.concat());
         format!(
-            "{} ({}): {why}\n  sent      {}\n  expected  {:?} {} then {:?}, arrivals {:?}",
-            self.name,
-            self.basis,
-            writes.join("\n  then      "),
-            self.statuses,
-            self.kind.as_deref().unwrap_or("-"),
-            self.then,
-            self.wanted.lines,
+            "{}\n  sent      {sent}\n  expected  {:?} {:?} then {:?}, {:?}",
+            self.name, self.statuses, self.kind, self.then, self.wanted
         )
-    }
-}
-
-impl WantedStatus {
-    fn code(self) -> Option<u16> {
-        match self {
-            Self::Code(code) => Some(code),
-            Self::Word(word) => {
-                assert_eq!(word, "closed", "a status is a number or `closed`");
-                None
-            }
-        }
     }
 }

@@ -11,7 +11,7 @@ use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
 use crate::http::http2::is_refusal;
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, frame, literal,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, frame, head, literal,
 };
 use crate::support::wait::deadline;
 
@@ -28,17 +28,10 @@ const GET: [&str; 4] = [
     ":authority: app.test",
     ":path: /orders/{id}",
 ];
-const PROBE: [&str; 4] = [
-    ":method: GET",
-    ":scheme: http",
-    ":authority: app.test",
-    ":path: /probe/{id}",
-];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawHttp2Case {
-    basis: String,
     /// `name: value`; `{put}` and `{get}` are those of a request without fault.
     fields: Vec<String>,
     data: Option<Listed<String>>,
@@ -63,10 +56,8 @@ enum Refused {
 
 /// One request over HTTP/2.
 pub struct Http2Case {
-    pub name: String,
+    name: String,
     id: String,
-    basis: String,
-    fields: Vec<String>,
     frames: Vec<u8>,
     status: WantedOutcome,
     pub wanted: Wanted,
@@ -97,27 +88,18 @@ impl Http2Case {
                 _ => vec![field.clone()],
             })
             .collect();
-        let ends = |last: bool| {
-            if last {
-                END_HEADERS | END_STREAM
-            } else {
-                END_HEADERS
-            }
-        };
         let last = raw.data.is_none() && raw.trailers.is_none();
-        let mut frames = headers(ends(last), &block(&fields, &id));
+        let mut frames = headers(u8::from(last), &block(&fields, &id));
         let data = raw.data.map(Listed::list).unwrap_or_default();
         for (at, piece) in data.iter().enumerate() {
             let last = u8::from(raw.trailers.is_none() && at + 1 == data.len());
             frames.extend(frame(DATA, last, 1, &bytes(&expand(piece, &id))));
         }
         if let Some(trailers) = &raw.trailers {
-            frames.extend(headers(ends(true), &block(trailers, &id)));
+            frames.extend(headers(END_STREAM, &block(trailers, &id)));
         }
         Self {
-            basis: raw.basis,
             status: raw.status,
-            fields,
             frames,
             wanted,
             name,
@@ -134,8 +116,9 @@ impl Http2Case {
     async fn exchange(&self, to: SocketAddr) -> Result<(), String> {
         let mut client = Http2::open(to).await;
         // The proxy may have ended the connection before it has read all of it.
+        let stream = client.id();
         let _ = client.send(&self.frames).await;
-        let outcome = client.answer(1).await;
+        let outcome = client.answer(stream).await;
         let right = match (self.status, &outcome) {
             (WantedOutcome::Code(code), outcome) => *outcome == Outcome::Status(code),
             (WantedOutcome::Word(Refused::Refused), outcome) => is_refusal(outcome),
@@ -144,10 +127,9 @@ impl Http2Case {
             return Err(format!("{outcome:?}"));
         }
         if matches!(outcome, Outcome::Status(_) | Outcome::Reset(_)) {
-            let probe = block(&PROBE.map(str::to_owned), &self.id);
-            let probe = frame(HEADERS, END_HEADERS | END_STREAM, 3, &probe);
-            let _ = client.send(&probe).await;
-            let next = client.answer(3).await;
+            let probe = format!("/probe/{}", self.id);
+            let next = client.head(&head("GET", &probe), true).await;
+            let next = client.answer(next).await;
             if next != Outcome::Status(200) {
                 return Err(format!("{outcome:?}, and for the next request {next:?}"));
             }
@@ -156,39 +138,26 @@ impl Http2Case {
     }
 
     /// The text that a failure prints.
-    pub fn describe(&self, why: &str) -> String {
+    pub fn shown(&self) -> String {
+        let frames = shown(&self.frames);
         format!(
-            "{} ({}): {why}\n  fields    {:?}\n  frames    {}\n  expected  {:?}, arrivals {:?}",
-            self.name,
-            self.basis,
-            self.fields,
-            shown(&self.frames),
-            self.status,
-            self.wanted.lines,
+            "{}\n  frames    {frames}\n  expected  {:?}, {:?}",
+            self.name, self.status, self.wanted
         )
     }
 }
 
-/// The header block of stream 1 in as many frames as it takes.
-fn headers(flags: u8, block: &[u8]) -> Vec<u8> {
+/// The header block of stream 1, in as many frames as it takes.
+fn headers(end: u8, block: &[u8]) -> Vec<u8> {
     const MOST: usize = 16 << 10;
-    if block.len() <= MOST {
-        return frame(HEADERS, flags, 1, block);
-    }
-    let mut pieces = block.chunks(MOST).peekable();
-    let mut frames = frame(
-        HEADERS,
-        flags & !END_HEADERS,
-        1,
-        pieces.next().unwrap_or_default(),
-    );
-    while let Some(piece) = pieces.next() {
-        let last = if pieces.peek().is_none() {
-            END_HEADERS
-        } else {
-            0
-        };
-        frames.extend(frame(CONTINUATION, last, 1, piece));
+    let mut frames = Vec::new();
+    for (at, piece) in block.chunks(MOST).enumerate() {
+        let last = (at + 1) * MOST >= block.len();
+        let flags = if last { END_HEADERS } else { 0 };
+        frames.extend(match at {
+            0 => frame(HEADERS, flags | end, 1, piece),
+            _ => frame(CONTINUATION, flags, 1, piece),
+        });
     }
     frames
 }

@@ -3,6 +3,7 @@
 //! byte out of place. The scripted upstream ([`crate::support::upstream`]) cannot stand in for it:
 //! its reader is lenient, and keeps no bytes.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,7 +40,7 @@ impl RecordedRequest {
 
 /// The server. Ends when dropped.
 pub struct Recorder {
-    url: String,
+    pub address: SocketAddr,
     arrivals: Arc<Mutex<Vec<RecordedRequest>>>,
     _tasks: JoinSet<()>,
 }
@@ -61,15 +62,10 @@ impl Recorder {
             }
         });
         Self {
-            url: format!("http://{address}"),
+            address,
             arrivals,
             _tasks: tasks,
         }
-    }
-
-    /// The value of the proxy's `upstream.url`.
-    pub fn url(&self) -> &str {
-        &self.url
     }
 
     /// All that has come so far.

@@ -2,7 +2,7 @@
 //! one byte, and a few names in braces stand for more.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -81,7 +81,7 @@ impl<T> Listed<T> {
 
 /// A case of a file, with what its group says laid under it.
 pub struct CaseEntry {
-    /// File and name.
+    /// File, name and basis.
     pub name: String,
     /// Its name on the wire. All are of one length, so that none is part of another.
     pub id: String,
@@ -106,15 +106,11 @@ pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec
             } else {
                 table.insert(short.into(), said.clone());
             }
-            let name = format!("{file}/{name}");
-            let basis = table
-                .get("basis")
-                .and_then(toml::Value::as_str)
-                .unwrap_or_default();
-            assert!(
-                basis.starts_with("RFC ") || basis.starts_with("policy: "),
-                "{name}: {basis:?}"
-            );
+            let basis = table.remove("basis").unwrap_or_else(|| "none".into());
+            let basis = basis.as_str().unwrap_or_default();
+            let known = basis.starts_with("RFC ") || basis.starts_with("policy: ");
+            assert!(known, "{file}/{name}: {basis:?}");
+            let name = format!("{file}/{name} ({basis})");
             let id = format!("k{:04}", from + entries.len());
             entries.push(CaseEntry { name, id, table });
         }
@@ -125,36 +121,19 @@ pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec
 /// Every TOML file of a directory, by its name.
 ///
 /// # Panics
-/// If there is none, or one cannot be read.
+/// If one cannot be read.
 pub fn files(dir: &str) -> BTreeMap<String, toml::Table> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
-    let listed =
-        std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-    let paths = listed.map(|entry| entry.expect("the directory stays").path());
-    let toml = |path: &PathBuf| {
-        path.extension()
-            .is_some_and(|extension| extension == "toml")
-    };
-    let files: BTreeMap<String, toml::Table> = paths.filter(toml).map(|path| file(&path)).collect();
-    assert!(!files.is_empty(), "no files in {}", dir.display());
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("it stays").path();
+        if path.extension().is_some_and(|end| end == "toml") {
+            let text = std::fs::read_to_string(&path).expect("it can be read");
+            let table = toml::from_str(&text);
+            let table = table.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            files.insert(name.into_owned(), table);
+        }
+    }
     files
-}
-
-fn file(path: &Path) -> (String, toml::Table) {
-    let name = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let text = std::fs::read_to_string(path).expect("a file that is listed can be read");
-    let table = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    (name, table)
-}
-
-#[test]
-fn names_in_braces_are_put_in_and_nothing_else_is() {
-    assert_eq!(expand("{3*ab}{id}{x}{2*\r\n}{", "k"), "abababk{x}\r\n\r\n{");
-    assert!(expand("{put}\r\n", "k").starts_with("PUT /orders/k HTTP/1.1\r\n"));
-    assert_eq!(bytes("a\u{0}\u{ff}"), [b'a', 0, 0xff]);
-    assert_eq!(byte_set("01-03 7f"), [1, 2, 3, 0x7f]);
 }

@@ -2,7 +2,7 @@
 
 use super::recorder::RecordedRequest;
 use super::stage::StageEnd;
-use super::strict::{Ends, Message};
+use super::strict::Ends;
 use super::template::{Listed, bytes, expand};
 use crate::support::wire::via;
 
@@ -32,19 +32,13 @@ impl Wanted {
             texts.iter().map(|text| expand(text, id)).collect()
         };
         let (lines, bodies) = (texts("arrives"), texts("body"));
-        let (with, without, framing) = (texts("with"), texts("without"), texts("framing"));
-        let framing = framing.first().map(|word| match &**word {
-            "none" => Ends::None,
-            "length" => Ends::Length,
-            "chunked" => Ends::Chunked,
-            other => panic!("the framing {other}"),
-        });
+        let (with, without) = (texts("with"), texts("without"));
         Self {
             id: id.to_owned(),
             bodies: bodies.iter().map(|text| bytes(text)).collect(),
             mark: value_of(table, "mark"),
+            framing: value_of(table, "framing"),
             lines,
-            framing,
             with,
             without,
         }
@@ -63,10 +57,7 @@ impl Wanted {
         for (arrival, body) in mine.iter().zip(&self.bodies) {
             let came = arrival.read.as_ref().map(|message| &message.body);
             if came != Ok(body) {
-                return Err(format!(
-                    "the body {:?}",
-                    came.map(|body| body.escape_ascii().to_string())
-                ));
+                return Err(format!("the body {came:?}"));
             }
         }
         if let Some(Ok(first)) = mine.first().map(|arrival| &arrival.read) {
@@ -75,14 +66,13 @@ impl Wanted {
             }
             for wanted in &self.with {
                 let (name, value) = wanted.split_once(": ").unwrap_or((wanted, ""));
-                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
-                let came: Vec<String> = came.into_iter().map(via).collect();
+                let came: Vec<String> = first.all(name).map(via).collect();
                 if came != [value] {
                     return Err(format!("{name}: {came:?}, instead of {value:?}"));
                 }
             }
             for name in &self.without {
-                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
+                let came: Vec<&str> = first.all(name).collect();
                 if !came.is_empty() {
                     return Err(format!("{name}: {came:?}, where none may be"));
                 }
@@ -110,12 +100,4 @@ fn value_of<T: serde::de::DeserializeOwned>(table: &mut toml::Table, name: &str)
             .try_into()
             .unwrap_or_else(|error| panic!("{name}: {error}")),
     )
-}
-
-fn trailers<'a>(message: &'a Message, name: &str) -> impl Iterator<Item = &'a str> {
-    let named = message
-        .trailers
-        .iter()
-        .filter(move |(key, _)| key.eq_ignore_ascii_case(name));
-    named.map(|(_, value)| value.as_str())
 }
