@@ -35,7 +35,6 @@ edge::no_published_way
 fire::histories
 fire::soak
 load::slow_clients
-load::streams_that
 tls::rotation::
 '
 
@@ -93,8 +92,7 @@ strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
 python3-grpcio:/usr/lib/python3/dist-packages/grpc:grpc::
-slowhttptest:slowhttptest:load:: with slowhttptest
-nghttp2-client:h2load:load:: with h2load, peers::clients::h2load
+nghttp2-client:h2load:peers::clients::h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 prometheus:promtool:dashboards::

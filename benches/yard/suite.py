@@ -35,15 +35,12 @@ def _cargo(words, environment, seconds):
 
 
 def edge(yard):
-    """Idle connections, slow clients, long bodies, streams opened to be reset, slowhttptest and
-    h2load. A healthy client sends a fenced request every 100 ms meanwhile.
+    """Idle connections, slow clients and long bodies. A healthy client sends a fenced request every
+    100 ms meanwhile.
 
-    Short unless FENCEPOST_LONG=1 is set: then 10,000 idle connections, bodies of 1 GiB and a minute
-    of each tool. The long form takes about ten minutes, and 2 GB of memory for the clients.
+    Short unless FENCEPOST_LONG=1 is set: then 10,000 idle connections, a minute of slow clients and
+    bodies of 1 GiB. The long form takes 2 GB of memory for the clients.
     """
-    for tool in ("slowhttptest", "h2load"):
-        if not shutil.which(tool):
-            yard.skipped.append(f"edge: {tool} is not installed")
     # The build of the suite is not what is measured.
     _cargo(["test", "--locked", "--test", "suite", "--no-run"], {}, 3600)
     form = "long" if os.environ.get("FENCEPOST_LONG") else "short"

@@ -5,7 +5,6 @@
 
 mod cases;
 mod compare;
-mod long;
 mod matrix;
 mod servers;
 mod streams;
