@@ -72,13 +72,13 @@ etcd-server:etcd:lock_services::, readme::, client_recipes:: and tool_recipes:: 
 etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
 redis-server:redis-server:client_recipes:: and tool_recipes:: with Redis
 redis-tools:redis-cli:client_recipes:: and tool_recipes:: with Redis
-nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, peers::
+nginx-light:nginx:lock_services::, spelling:: with nginx, webdav::, peers::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:peers::dav::litmus
 litmus:litmus:peers::dav::litmus
 git:git:peers::clients::git
 fcgiwrap:fcgiwrap:peers::clients::git
 npm:npm:peers::http::http_cache_tests
-haproxy:haproxy:echo:: with HAProxy, fire::patroni
+haproxy:haproxy:fire::patroni
 python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::, peers::http::http_cache_tests
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios

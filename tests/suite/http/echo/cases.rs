@@ -1,6 +1,5 @@
 //! One exchange: what the client sends, and what the upstream answers, byte for byte.
 
-use super::servers::ServerKind;
 use crate::support::wire::chunk;
 
 pub type Bytes = Vec<u8>;
@@ -20,7 +19,6 @@ pub struct EchoCase {
     pub answer: Bytes,
     /// The upstream closes behind its answer.
     pub closes: bool,
-    pub not_by: Option<ServerKind>,
     pub number: usize,
 }
 
@@ -91,7 +89,6 @@ impl EchoCase {
             body: RequestBody::None,
             answer: sized("200 OK", b"Content-Type: text/plain\r\n", b"done\n"),
             closes: false,
-            not_by: None,
             number: 0,
         }
     }
@@ -126,17 +123,6 @@ impl EchoCase {
         self
     }
 
-    pub fn not_by(mut self, kind: ServerKind) -> Self {
-        self.not_by = Some(kind);
-        self
-    }
-
-    /// Returns whether this server makes something else of it by itself, or refuses it.
-    pub fn is_not_by(&self, kind: ServerKind) -> bool {
-        self.not_by
-            .is_some_and(|not| not.is_nginx() == kind.is_nginx())
-    }
-
     /// Gives each its number.
     pub fn numbered(mut cases: Vec<Self>) -> Vec<Self> {
         for (number, case) in cases.iter_mut().enumerate() {
@@ -149,10 +135,6 @@ impl EchoCase {
     pub fn of<'a>(cases: &'a [Self], target: &str) -> Option<&'a Self> {
         let path = target.split('?').next().unwrap_or(target);
         cases.get(path.strip_prefix("/e/")?.parse::<usize>().ok()?)
-    }
-
-    pub fn number(&self) -> usize {
-        self.number
     }
 
     pub fn body_length(&self) -> usize {

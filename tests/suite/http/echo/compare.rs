@@ -15,7 +15,6 @@
 use fencepost::routing::SAFE_METHODS;
 
 use super::cases::EchoCase;
-use super::servers::ServerKind;
 use crate::support::Answer;
 use crate::support::upstream::Arrival;
 use crate::support::wire::{Framing, Head, via};
@@ -120,36 +119,28 @@ fn bodies(through: &[u8], plain: &[u8]) -> Result<(), String> {
 }
 
 /// Compares what arrived through the proxy (`through`) and without it (`plain`).
-///
-/// `by`: whose server was in the way. nginx frames a body by its length if it had it all when it
-/// began.
-pub fn arrivals(
-    case: &EchoCase,
-    by: Option<ServerKind>,
-    plain: &Arrival,
-    through: &Arrival,
-) -> Result<(), String> {
+pub fn arrivals(case: &EchoCase, plain: &Arrival, through: &Arrival) -> Result<(), String> {
     let (was, is) = (&plain.head, &through.head);
     for (word, what) in ["method", "target"].iter().enumerate() {
         check(what, &is.word(word), &was.word(word))?;
     }
-    if by != Some(ServerKind::NginxAsInstalled) {
-        check("version", &is.word(2), &"HTTP/1.1")?;
-    }
+    check("version", &is.word(2), &"HTTP/1.1")?;
 
-    let unframed = plain.body.is_empty();
-    let (plain_framing, framing) = (was.request_framing(), is.request_framing());
-    let reframed = unframed && framing == Framing::Length(0);
-    let reframed = reframed || by.is_some_and(ServerKind::is_nginx);
-    if !reframed {
-        check("framing", &framing, &plain_framing)?;
+    let empty = plain.body.is_empty();
+    if empty {
+        check("framing", &is.request_framing(), &Framing::Length(0))?;
+        if ["POST", "PUT", "PATCH"].contains(&&*case.method) {
+            check("length", &is.get("content-length"), &Some("0"))?;
+        }
+    } else {
+        check("framing", &is.request_framing(), &was.request_framing())?;
     }
     let identified = was.get("x-request-id").is_none();
     let but = |name: &str| {
         let made = identified && name == "x-request-id";
         made || ADDED.contains(&name)
             || ["expect", "trailer"].contains(&name)
-            || (reframed && name == "content-length")
+            || (empty && name == "content-length")
     };
     if identified {
         let made = is.all("x-request-id");
@@ -164,26 +155,15 @@ pub fn arrivals(
     check("headers", &lines(is, but), &lines(was, but))?;
     bodies(&through.body, &plain.body)?;
     check("trailers", &through.trailers, &Lines::new())?;
-    ours(case, by, was, is)
+    ours(case, was, is)
 }
 
 /// The fields that the proxy adds.
-fn ours(case: &EchoCase, by: Option<ServerKind>, was: &Head, is: &Head) -> Result<(), String> {
+fn ours(case: &EchoCase, was: &Head, is: &Head) -> Result<(), String> {
     let host = was.get("host").unwrap_or_default();
-    // A server in front has spoken its own version.
-    let old = case.version == "HTTP/1.0" || by == Some(ServerKind::NginxAsInstalled);
-    let old = old
-        && is
-            .all("via")
-            .iter()
-            .all(|line| via(line).ends_with("1.0 fencepost"));
-    let received = if old {
-        "1.0 fencepost"
-    } else {
-        "1.1 fencepost"
-    };
+    let received = format!("{} fencepost", case.version.trim_start_matches("HTTP/"));
     for (name, wanted) in [
-        ("via", appended(was, "via", received)),
+        ("via", appended(was, "via", &received)),
         (
             "x-forwarded-for",
             appended(was, "x-forwarded-for", "127.0.0.1"),
@@ -196,7 +176,7 @@ fn ours(case: &EchoCase, by: Option<ServerKind>, was: &Head, is: &Head) -> Resul
     }
     let token = case.fenced.then_some("1");
     check("x-fencing-token", &is.get("x-fencing-token"), &token)?;
-    let key = case.fenced.then(|| format!("e:{}", case.number()));
+    let key = case.fenced.then(|| format!("e:{}", case.number));
     check(
         "x-fencing-resource",
         &is.get("x-fencing-resource"),
@@ -218,12 +198,7 @@ fn ours(case: &EchoCase, by: Option<ServerKind>, was: &Head, is: &Head) -> Resul
 }
 
 /// Compares the client's answers through the proxy and without it.
-pub fn answers(
-    case: &EchoCase,
-    by: Option<ServerKind>,
-    plain: &Answer,
-    through: &Answer,
-) -> Result<(), String> {
+pub fn answers(case: &EchoCase, plain: &Answer, through: &Answer) -> Result<(), String> {
     let (was, is) = (&plain.head, &through.head);
     if let Some(own) = is.get("x-fencing-outcome") {
         return Err(format!("refused: {own}: {}", through.text()));
@@ -250,7 +225,7 @@ pub fn answers(
     if !close_delimited && (case.version == "HTTP/1.1" || plain_framing != Framing::Chunked) {
         check("framing", &framing, &plain_framing)?;
     }
-    let old = case.version == "HTTP/1.0" || by == Some(ServerKind::NginxAsInstalled);
+    let old = case.version == "HTTP/1.0";
     let own_date = !case.answers_with("date");
     let but = |name: &str| {
         name == "via"
