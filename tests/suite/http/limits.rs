@@ -2,52 +2,75 @@
 
 mod bodies;
 mod connections;
-mod growth;
 mod heads;
 mod shares;
 mod stalls;
 
-use crate::support::{all_forwarded, fenced, forwarded, get, post, put};
+use std::time::Instant;
 
-const EVERY_WAY: &str = "
-    limits: { in_flight: 1 }
-    routes:
-      - { path: '/orders/{id}', resource: 'order:{id}' }
-      - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
-      - { path: '/open/{id}', mode: bypass }";
+use tokio::task::JoinSet;
 
-/// Every forwarded request takes a permit, judged or not; those over the limit are refused at once.
-#[tokio::test]
-async fn requests_in_flight_are_bounded_in_every_mode() {
-    let (upstream, proxy) = fenced(EVERY_WAY).await;
-    let ways = [
-        put("/orders/1").token(1),
-        put("/seen/1").token(1),
-        post("/open/1"),
-        get("/elsewhere"),
-        get("/orders/1"),
-    ];
-    for held in &ways {
-        // The check beside an observed request may hold its place for a moment longer.
-        proxy.until_forwarded(get("/elsewhere")).await;
-        let gate = upstream.hold_next();
-        let (before, refused) = (upstream.count(), proxy.reached("in-flight").await);
-        let holder = proxy.start_request(held.clone());
-        upstream.reached(before + 1).await;
-        for over in &ways {
-            let answer = proxy.send(over.clone()).await;
-            let problem = answer.assert_problem(503, "overloaded");
-            assert_eq!(problem["retry"], "same-token");
-            assert_eq!(answer.retry_after(), Some(1));
-        }
-        assert_eq!(upstream.count(), before + 1, "nothing of it was forwarded");
-        assert_eq!(proxy.reached("in-flight").await, refused + 5);
-        gate.open();
-        forwarded(holder).await;
+use super::MODES;
+use crate::support::{Gate, Request, Step, all_forwarded, fenced, forwarded, get, post, put, soon};
+
+const PLACES: usize = 8;
+const CLIENTS: usize = 200;
+
+/// All ways in: every client of a resource of its own, so that nobody waits at a barrier.
+fn any_way(number: usize) -> Request {
+    match number % 5 {
+        0 => post("/open/x").body("a body"),
+        1 => get(&format!("/unmatched/{number}")),
+        2 => put(&format!("/seen/{number}")).token(1).body("a body"),
+        3 => get(&format!("/orders/{number}")),
+        _ => put(&format!("/orders/{number}")).token(1).body("a body"),
     }
+}
+
+#[tokio::test]
+async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_served() {
+    let limits = format!("limits: {{ in_flight: {PLACES} }}{MODES}");
+    let (upstream, proxy) = fenced(&limits).await;
+    let gate = Gate::shut();
+    let script = gate.clone();
+    upstream.otherwise(move |_| vec![Step::Wait(script.clone()), Step::ok()]);
+    let began = Instant::now();
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let (request, to) = (any_way(number), proxy.data());
+        clients.spawn(async move { request.send(to).await });
+    }
+    // While the gate is shut nobody who was admitted gets an answer: these are all refusals.
+    for _ in 0..CLIENTS - PLACES {
+        let answer = soon("a refusal", clients.join_next()).await;
+        let answer = answer.expect("one is left").expect("no panic");
+        let problem = answer.assert_problem(503, "overloaded");
+        assert_eq!(problem["retry"], "same-token");
+        assert_eq!(answer.retry_after(), Some(1));
+    }
+    upstream.reached(PLACES).await;
+    assert_eq!(upstream.count(), PLACES, "as many as there are places");
+    gate.open();
+    while let Some(answer) = soon("the admitted", clients.join_next()).await {
+        answer.expect("no panic").assert_forwarded();
+    }
+    assert_eq!(proxy.reached("in-flight").await, 192);
     let overloaded = [("outcome", "overloaded")];
-    let counted = proxy.count("fencepost_requests_total", &overloaded).await;
-    assert_eq!(counted, proxy.reached("in-flight").await);
+    assert_eq!(
+        proxy.count("fencepost_requests_total", &overloaded).await,
+        192
+    );
+    // A line for each would cost more than the refusal: the first of each second are said.
+    proxy.log_of("outcome", "overloaded").await;
+    let lines = proxy.logs().into_iter();
+    let said = lines.filter(|line| line["outcome"] == "overloaded").count();
+    let most = usize::try_from(began.elapsed().as_secs()).expect("few") * 10 + 20;
+    assert!((1..=most).contains(&said), "{said} lines");
+    // Each way gives its place back: one that kept it would have taken all by the end.
+    proxy.until_forwarded(any_way(3)).await;
+    for number in 0..5 * (PLACES + 1) {
+        proxy.forward(any_way(number)).await;
+    }
 }
 
 /// A claim waits at the barrier like a request, so it counts like one.
@@ -91,4 +114,15 @@ async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
     assert_eq!(proxy.reached("queue").await, 1);
     gate.open();
     all_forwarded([older, waiter]).await;
+}
+
+/// Nothing bounds their number, so an operator watches it.
+#[tokio::test]
+async fn new_resources_are_counted_once() {
+    let (_upstream, proxy) = fenced("{}").await;
+    for (path, token) in [("/orders/7", 1), ("/orders/8", 1), ("/orders/7", 2)] {
+        proxy.forward(put(path).token(token)).await;
+    }
+    let made = proxy.count("fencepost_new_resources_total", &[]).await;
+    assert_eq!(made, 2);
 }

@@ -14,9 +14,15 @@ pub mod limits;
 pub mod load;
 pub mod loops;
 pub mod named_clients;
-pub mod overload;
 pub mod responses;
 pub mod reuse;
 pub mod strict_http1;
 pub mod tls;
 pub mod unfenced_bodies;
+
+/// A route of each mode.
+const MODES: &str = "
+routes:
+  - { path: '/orders/{id}', resource: 'order:{id}' }
+  - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
+  - { path: '/open/{id}', mode: bypass }";

@@ -2,46 +2,31 @@
 
 use std::time::Duration;
 
+use crate::http::MODES;
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{Http2, Outcome, head};
-use crate::support::wire::{Wire, chunk};
-use crate::support::{Config, Proxy, Step, Store, eventually, fenced, joined, post, put, soon};
+use crate::support::wire::chunk;
+use crate::support::{Config, Proxy, Step, Store, eventually, fenced, joined, post, put};
 
-const MODES: &str = "
-routes:
-  - { path: '/orders/{id}', resource: 'order:{id}' }
-  - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
-  - { path: '/open/{id}', mode: bypass }";
-
+/// Where a fence is not in the way: `unfenced_bodies`.
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
-    for path in ["/orders/1", "/open/1"] {
-        let (upstream, proxy) =
-            fenced(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
-        let request = || post(path).token(1);
-        proxy.forward(request().body(vec![b'x'; 4096])).await;
-        let long = proxy.send(request().body(vec![b'x'; 4097])).await;
-        long.assert_problem(413, "content-too-large");
-        assert_eq!(upstream.count(), 1);
-        assert_eq!(proxy.reached("body-max").await, 1);
-        // Of unknown length: found out on the way, and broken off.
-        let piece = vec![b'x'; 1000];
-        let chunks: Vec<&[u8]> = vec![&piece; 10];
-        let longer = request().chunks(&chunks, "").attempt(proxy.data()).await;
-        if let Ok(answer) = longer {
-            // A part of a fenced one may have taken effect.
-            let (status, outcome) = if path == "/open/1" {
-                (413, "content-too-large")
-            } else {
-                (502, "outcome-unknown")
-            };
-            answer.assert_problem(status, outcome);
-        }
-        let arrivals = upstream.arrivals();
-        assert!(arrivals.iter().all(|one| one.body.len() <= 4096));
-        assert!(arrivals[1..].iter().all(|one| !one.whole));
-        proxy.until_reached("body-max", 2).await;
+async fn a_body_over_the_limit_is_refused_or_broken_off_where_it_is_fenced() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB, max: 4KiB }").await;
+    let request = || post("/orders/1").token(1);
+    proxy.forward(request().body(vec![b'x'; 4096])).await;
+    let long = request().body(vec![b'x'; 4097]);
+    proxy.refuse(long, 413, "content-too-large").await;
+    assert_eq!(upstream.count(), 1);
+    assert_eq!(proxy.reached("body-max").await, 1);
+    // Of unknown length: found out on the way. A part of it may have taken effect.
+    let longer = request().chunks(&[&[b'x'; 1000][..]; 10], "");
+    if let Ok(answer) = longer.attempt(proxy.data()).await {
+        answer.assert_problem(502, "outcome-unknown");
     }
+    let arrivals = upstream.arrivals();
+    assert!(arrivals.iter().all(|one| one.body.len() <= 4096));
+    assert!(arrivals[1..].iter().all(|one| !one.whole));
+    proxy.until_reached("body-max", 2).await;
 }
 
 /// The fence's refusals are only counted there, and this is one of them.
@@ -55,49 +40,49 @@ async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
     proxy.until_outcome("observed-content-too-large", 1).await;
 }
 
+/// Of one that is streamed a part is gone: its outcome is unknown.
 #[tokio::test]
-async fn a_body_has_to_arrive_in_time_as_a_whole() {
-    let (upstream, proxy) = fenced("body: { timeout: 300ms, progress_timeout: 60s }").await;
-    let request = put("/orders/7").token(1).header("Content-Length", "8");
-    let mut slow = proxy.begin(&request, b"half").await;
-    let problem = slow.finish().await.assert_problem(408, "request-timeout");
-    assert_eq!(problem["retry"], "same-token");
-    assert_eq!(upstream.count(), 0);
-    assert_eq!(proxy.token("order:7").await, None);
-    assert_eq!(proxy.reached("body-timeout").await, 1);
-    assert_eq!(proxy.reached("body-progress").await, 0);
-}
-
-#[tokio::test]
-async fn a_body_may_not_pause_for_long() {
-    let (upstream, proxy) = fenced("body: { timeout: 300s, progress_timeout: 300ms }").await;
-    let request = put("/orders/7").token(1).header("Content-Length", "8");
-    let mut slow = proxy.begin(&request, b"half").await;
-    slow.finish().await.assert_problem(408, "request-timeout");
-    assert_eq!(upstream.count(), 0);
-    assert_eq!(proxy.reached("body-progress").await, 1);
-    assert_eq!(proxy.reached("body-timeout").await, 0);
-}
-
-/// A part of a streamed body is gone: the exchange breaks. Its outcome is unknown where it is fenced,
-/// and the client's fault elsewhere.
-#[tokio::test]
-async fn a_streamed_body_may_not_pause_for_long_either() {
-    for path in ["/orders/7", "/open/7", "/seen/7"] {
-        let body = "body: { buffer: 1KiB, timeout: 300s, progress_timeout: 300ms }";
-        let (upstream, proxy) = fenced(&format!("{body}{MODES}")).await;
-        let request = put(path).token(1).header("Content-Length", "100000");
-        let mut slow = proxy.begin(&request, &vec![b'x'; 20_000]).await;
-        upstream.reached(1).await;
-        let (status, word, retry) = if path == "/orders/7" {
-            (502, "outcome-unknown", "check-first")
+async fn a_body_has_to_arrive_in_time_and_may_not_pause_for_long() {
+    for (body, part, status, kind, limit) in [
+        (
+            "timeout: 300ms, progress_timeout: 60s",
+            4,
+            408,
+            "request-timeout",
+            "body-timeout",
+        ),
+        (
+            "timeout: 300s, progress_timeout: 300ms",
+            4,
+            408,
+            "request-timeout",
+            "body-progress",
+        ),
+        (
+            "buffer: 1KiB, progress_timeout: 300ms",
+            20_000,
+            502,
+            "outcome-unknown",
+            "body-progress",
+        ),
+    ] {
+        let (upstream, proxy) = fenced(&format!("body: {{ {body} }}")).await;
+        let request = put("/orders/7").token(1).header("Content-Length", "100000");
+        let mut slow = proxy.begin(&request, &vec![b'x'; part]).await;
+        let problem = slow.finish().await.assert_problem(status, kind);
+        let (retry, sent) = if status == 408 {
+            ("same-token", 0)
         } else {
-            (408, "request-timeout", "same-token")
+            ("check-first", 1)
         };
-        let problem = slow.finish().await.assert_problem(status, word);
-        assert_eq!(problem["retry"], retry, "{path}");
-        assert!(!upstream.only().whole);
-        assert_eq!(proxy.reached("body-progress").await, 1);
+        assert_eq!(problem["retry"], retry, "{body}");
+        assert_eq!(upstream.count(), sent, "{body}");
+        assert!(upstream.arrivals().iter().all(|one| !one.whole), "{body}");
+        assert_eq!(proxy.token("order:7").await.is_some(), sent == 1, "{body}");
+        for counted in ["body-timeout", "body-progress"] {
+            let times = u64::from(counted == limit);
+            assert_eq!(proxy.reached(counted).await, times, "{body}: {counted}");
+        }
     }
 }
 
@@ -209,26 +194,19 @@ async fn while_it_is_answered_a_client_may_pause() {
 async fn bodies_find_room_or_are_refused_and_give_it_back() {
     let (upstream, proxy) =
         fenced("{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB } }").await;
+    let body = |path: &str, length: usize| put(path).token(1).body(vec![b'x'; length]);
     // More than there is in all.
-    let answer = proxy
-        .send(put("/orders/1").token(1).body(vec![b'x'; 66_000]))
-        .await;
+    let answer = proxy.send(body("/orders/1", 66_000)).await;
     answer.assert_problem(503, "overloaded");
     assert_eq!(answer.retry_after(), Some(1));
     assert_eq!(upstream.count(), 0);
-    eventually("the room to be given back", || async {
-        let fits = put("/orders/0").token(1).body(vec![b'x'; 40_000]);
-        (proxy.send(fits).await.status() == 200).then_some(())
-    })
-    .await;
     // Memory that one holds, another does not get. Where both come at once the holder may be
     // refused: then both begin again.
     let request = put("/orders/2").token(1).header("Content-Length", "30000");
-    let second = || put("/orders/3").token(1).body(vec![b'x'; 40_000]);
     eventually("a body without room beside one that has it", || async {
         let mut holder = proxy.begin(&request, &vec![b'x'; 29_000]).await;
-        let answer = second().attempt(proxy.data()).await.ok()?;
-        if answer.status() != 503 {
+        let second = body("/orders/3", 40_000).attempt(proxy.data()).await.ok()?;
+        if second.status() != 503 {
             return None;
         }
         holder.wire.send(&vec![b'x'; 1000]).await.ok()?;
@@ -236,36 +214,7 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
     })
     .await;
     assert!(proxy.reached("body-memory").await >= 2);
-    // Once the clients that left in between are known to be gone.
-    proxy.until_forwarded(second()).await;
-    // And what was refused has left nothing behind.
-    proxy
-        .forward(put("/orders/4").token(1).body(vec![b'x'; 48_000]))
-        .await;
-}
-
-#[tokio::test]
-async fn a_refusal_ahead_of_its_body_says_that_the_connection_ends() {
-    let (_upstream, proxy) = fenced(MODES).await;
-    proxy.forward(put("/orders/1").token(7)).await;
-    let head =
-        "PUT /orders/1 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 6\r\nContent-Length: 3\r\n\r\n";
-    let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
-    let mut refused = async |request: String, connection| {
-        wire.send(request.as_bytes()).await.expect("it is open");
-        let answer = soon("an answer", wire.head()).await.expect("HTTP");
-        let answer = answer.expect("an answer");
-        assert_eq!(answer.word(1), "412");
-        assert_eq!(answer.get("connection"), connection);
-        let body = wire.body(answer.response_framing(false), |_| {});
-        soon("its body", body).await.expect("HTTP");
-    };
-    // With its body there is nothing in the way of the next request.
-    for _ in 0..2 {
-        refused(format!("{head}new"), None).await;
-    }
-    // Without it, a client that sends another one would send it into a closed connection.
-    refused(head.to_owned(), Some("close")).await;
-    let end = soon("the end", wire.peek()).await.expect("a good end");
-    assert_eq!(end, None);
+    // Once the clients that left in between are known to be gone, nothing is left behind.
+    proxy.until_forwarded(body("/orders/4", 48_000)).await;
+    proxy.forward(body("/orders/4", 48_000)).await;
 }

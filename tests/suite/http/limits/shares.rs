@@ -1,16 +1,26 @@
 //! Shares of the places: what one HTTP/2 connection, one address and one resource leave to others.
 
-use std::net::SocketAddr;
+use std::net::Ipv4Addr;
 
-use tokio::net::TcpSocket;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::client::Exchange;
+use crate::http::MODES;
 use crate::support::http2::{Fields, Http2, Outcome, fenced_head};
-use crate::support::wire::{Io, Wire};
 use crate::support::{
-    Gate, Proxy, Request, Step, Upstream, eventually, fenced, get, joined, post, put, soon,
+    Answer, Gate, Proxy, Request, Step, Upstream, all_forwarded, eventually, fenced, get, joined,
+    post, put, soon,
 };
+
+/// Names of SETTINGS.
+const HEADER_TABLE_SIZE: u16 = 1;
+const CONCURRENT_STREAMS: u16 = 3;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: u32 = 8;
+
+/// Addresses of this machine.
+const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const ANOTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const A_THIRD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 
 /// The head of a PUT, with the length of a body.
 fn sized<'a>(path: &'a str, length: &'a [u8]) -> Fields<'a> {
@@ -19,36 +29,52 @@ fn sized<'a>(path: &'a str, length: &'a [u8]) -> Fields<'a> {
     fields
 }
 
-/// Names of SETTINGS.
-const HEADER_TABLE_SIZE: u16 = 1;
-const CONCURRENT_STREAMS: u16 = 3;
-const REFUSED_STREAM: u32 = 7;
-const CANCEL: u32 = 8;
-
-/// Holds everything of one path up until the gate is opened.
-fn hold(upstream: &Upstream, path: &'static str) -> Gate {
+/// A proxy before an upstream that holds all requests for `paths` until the gate is opened.
+async fn holding(paths: &'static [&'static str], more: &str) -> (Upstream, Proxy, Gate) {
+    let (upstream, proxy) = fenced(more).await;
     let gate = Gate::shut();
     let held = gate.clone();
     upstream.otherwise(move |head| {
-        if head.word(1) == path {
-            vec![Step::Wait(held.clone()), Step::ok()]
-        } else {
-            vec![Step::ok()]
-        }
+        let waits = paths
+            .contains(&head.word(1))
+            .then(|| Step::Wait(held.clone()));
+        waits.into_iter().chain([Step::ok()]).collect()
     });
-    gate
+    (upstream, proxy, gate)
+}
+
+/// Sends a request from an address, in a task of its own.
+fn start_from(ip: Ipv4Addr, proxy: &Proxy, request: Request) -> JoinHandle<Answer> {
+    let to = proxy.data();
+    tokio::spawn(async move { request.send_from(ip, to).await })
+}
+
+/// So many more clients of a resource with the token 2.
+fn join(crowd: &mut JoinSet<Answer>, proxy: &Proxy, path: &str, count: usize) {
+    for _ in 0..count {
+        let (request, to) = (put(path).token(2), proxy.data());
+        crowd.spawn(async move { request.send(to).await });
+    }
+}
+
+/// The next one of a crowd that has its answer.
+async fn next(crowd: &mut JoinSet<Answer>) -> Answer {
+    let answer = soon("an answer to one of a crowd", crowd.join_next()).await;
+    answer.expect("one is left").expect("no panic")
+}
+
+/// Requests of others are served.
+async fn others_are_served(proxy: &Proxy, count: usize) {
+    for number in 0..count {
+        let other = put(&format!("/orders/{}", number + 10)).token(3);
+        proxy.forward(other.body("whole")).await;
+    }
 }
 
 /// The attack of the security review: a connection opens all its streams, and sends no body.
 #[tokio::test]
 async fn one_http_2_connection_does_not_take_all_places() {
-    let (_upstream, proxy) = fenced(
-        "limits: { in_flight: 8 }
-routes:
-  - { path: '/orders/{id}', resource: 'order:{id}' }
-  - { path: '/open/{id}', mode: bypass }",
-    )
-    .await;
+    let (_upstream, proxy) = fenced(&format!("limits: {{ in_flight: 8 }}{MODES}")).await;
     // One that is read before it is judged, one that is streamed, and one that is not fenced.
     for (path, length) in [
         ("/orders/1", &b"100"[..]),
@@ -61,10 +87,7 @@ routes:
             last = client.head(&sized(path, length), false).await;
         }
         let became = client.answer(last).await;
-        for number in 0..20 {
-            let other = put(&format!("/orders/{}", number + 10)).token(1);
-            proxy.forward(other.body("whole")).await;
-        }
+        others_are_served(&proxy, 20).await;
         // The connection has a quarter of the places, and was told so.
         let told = client.settings.get(&CONCURRENT_STREAMS);
         assert_eq!(told, Some(&2), "{path}");
@@ -75,8 +98,7 @@ routes:
 /// Streams that the client has reset count as long as the upstream works on their requests.
 #[tokio::test]
 async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 8 }").await;
-    let gate = hold(&upstream, "/orders/7");
+    let (upstream, proxy, gate) = holding(&["/orders/7"], "limits: { in_flight: 8 }").await;
     // Without a table for compression every answer says its status in full.
     let mut client = Http2::with_settings(proxy.data(), &[(HEADER_TABLE_SIZE, 0)]).await;
     let whole = sized("/orders/7", b"0");
@@ -89,8 +111,7 @@ async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
     assert_eq!(client.answer(over).await, Outcome::Status(503));
     assert_eq!(upstream.count(), 2, "nothing of it was forwarded");
     proxy.until_reached("in-flight-per-connection", 1).await;
-    let other = put("/orders/8").token(1);
-    proxy.forward(other).await;
+    others_are_served(&proxy, 1).await;
     gate.open();
     soon("its places to be free", async {
         loop {
@@ -104,115 +125,63 @@ async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
     .await;
 }
 
-/// Sends a request from an address of this machine.
-async fn begin_from(ip: &str, proxy: &Proxy, request: &Request) -> Exchange {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    let from = SocketAddr::new(ip.parse().expect("an address"), 0);
-    socket.bind(from).expect("all of 127/8 is this machine's");
-    let stream = socket.connect(proxy.data()).await.expect("it listens");
-    let mut exchange = Exchange::over(Wire::new(Io::Tcp(stream)), request);
-    let sent = exchange.wire.send(&request.bytes()).await;
-    sent.expect("the request is taken");
-    exchange
-}
-
 #[tokio::test]
 async fn one_address_leaves_places_to_others() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 8, in_flight_per_client: 2 }").await;
-    let gate = hold(&upstream, "/slow");
-    let request = post("/orders/7").token(1);
-    let (mut first, mut second) = {
-        let slow = get("/slow");
-        let first = begin_from("127.0.0.2", &proxy, &slow).await;
-        (first, begin_from("127.0.0.2", &proxy, &slow).await)
-    };
+    let limits = "limits: { in_flight: 8, in_flight_per_client: 2 }";
+    let (upstream, proxy, gate) = holding(&["/slow"], limits).await;
+    let request = || post("/orders/7").token(1);
+    let held = [(); 2].map(|()| start_from(ONE, &proxy, get("/slow")));
     upstream.reached(2).await;
-    let mut third = begin_from("127.0.0.2", &proxy, &request).await;
-    let answer = third.finish().await;
-    answer.assert_problem(503, "overloaded");
-    assert_eq!(answer.retry_after(), Some(1));
+    let over = request().send_from(ONE, proxy.data()).await;
+    over.assert_problem(503, "overloaded");
+    assert_eq!(over.retry_after(), Some(1));
     assert_eq!(proxy.reached("in-flight-per-client").await, 1);
-    let mut other = begin_from("127.0.0.3", &proxy, &request).await;
-    other.finish().await.assert_forwarded();
+    let other = request().send_from(ANOTHER, proxy.data()).await;
+    other.assert_forwarded();
     gate.open();
-    first.finish().await.assert_forwarded();
-    second.finish().await.assert_forwarded();
-    let mut again = begin_from("127.0.0.2", &proxy, &request).await;
-    again.finish().await.assert_forwarded();
-}
-
-/// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
-#[tokio::test]
-async fn clients_that_share_a_loopback_address_have_all_places() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 4 }").await;
-    let gate = hold(&upstream, "/slow");
-    let mut all = Vec::new();
-    for _ in 0..4 {
-        all.push(proxy.begin(&get("/slow"), b"").await);
-    }
-    upstream.reached(4).await;
-    let answer = proxy.send(put("/orders/7").token(1)).await;
-    answer.assert_problem(503, "overloaded");
-    assert!(proxy.reached("in-flight").await > 0);
-    gate.open();
-    for mut one in all {
-        one.finish().await.assert_forwarded();
-    }
+    all_forwarded(held).await;
+    let again = request().send_from(ONE, proxy.data()).await;
+    again.assert_forwarded();
 }
 
 /// The default of `barrier.queue` is far above the number of places.
 #[tokio::test]
 async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
     let more = "{ limits: { in_flight: 8 }, barrier: { wait: 25s, grace: 300s } }";
-    let (upstream, proxy) = fenced(more).await;
-    let gate = hold(&upstream, "/orders/7");
+    let (upstream, proxy, gate) = holding(&["/orders/7"], more).await;
     let older = proxy.start_request(put("/orders/7").token(1));
     upstream.reached(1).await;
     let mut crowd = JoinSet::new();
-    for _ in 0..12 {
-        let to = proxy.data();
-        crowd.spawn(async move { put("/orders/7").token(2).send(to).await });
-    }
+    join(&mut crowd, &proxy, "/orders/7", 12);
     for _ in 0..7 {
-        let refused = soon("a refusal", crowd.join_next()).await;
-        let refused = refused.expect("they are twelve").expect("no panic");
+        let refused = next(&mut crowd).await;
         refused.assert_problem(503, "overloaded");
         assert!(refused.retry_after().is_some());
     }
     proxy.waiting("order:7", 5).await;
     assert!(proxy.reached("in-flight-per-resource").await > 0);
-    for number in 0..5 {
-        let other = put(&format!("/orders/{}", number + 10)).token(1);
-        proxy.forward(other).await;
-    }
+    others_are_served(&proxy, 5).await;
     // A newer holder is not kept out by the crowd.
     let newest = proxy.start_request(put("/orders/7").token(3));
-    while let Some(superseded) = soon("the crowd", crowd.join_next()).await {
-        let superseded = superseded.expect("no panic");
-        superseded.assert_problem(412, "stale-token");
+    for _ in 0..5 {
+        next(&mut crowd).await.assert_problem(412, "stale-token");
     }
     gate.open();
-    for ends in [older, newest] {
-        joined(ends).await.assert_forwarded();
-    }
+    all_forwarded([older, newest]).await;
     assert_eq!(upstream.tokens("order:7"), [1, 3]);
 }
 
 /// Requests of one token do not wait for each other, and are bounded all the same.
 #[tokio::test]
 async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 8 }").await;
-    let gate = hold(&upstream, "/orders/7");
+    let (upstream, proxy, gate) = holding(&["/orders/7"], "limits: { in_flight: 8 }").await;
     let request = || put("/orders/7").token(1);
-    let held: Vec<_> = (0..6).map(|_| proxy.start_request(request())).collect();
+    let held = [(); 6].map(|()| proxy.start_request(request()));
     upstream.reached(6).await;
     proxy.refuse(request(), 503, "overloaded").await;
-    let other = put("/orders/8").token(1);
-    proxy.forward(other).await;
+    others_are_served(&proxy, 1).await;
     gate.open();
-    for one in held {
-        joined(one).await.assert_forwarded();
-    }
+    all_forwarded(held).await;
     proxy.forward(request()).await;
 }
 
@@ -220,22 +189,19 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
 /// more.
 #[tokio::test]
 async fn addresses_together_leave_places_to_one_more() {
-    let (upstream, proxy) = fenced("limits: { in_flight: 16, in_flight_per_client: 12 }").await;
-    let gate = hold(&upstream, "/slow");
-    let slow = get("/slow");
+    let limits = "limits: { in_flight: 16, in_flight_per_client: 12 }";
+    let (upstream, proxy, gate) = holding(&["/slow"], limits).await;
     let mut held = Vec::new();
-    for (ip, so_far) in [("127.0.0.2", 12), ("127.0.0.3", 15)] {
-        for _ in 0..12 {
-            held.push(begin_from(ip, &proxy, &slow).await);
-        }
+    for (ip, so_far) in [(ONE, 12), (ANOTHER, 15)] {
+        held.extend([(); 12].map(|()| start_from(ip, &proxy, get("/slow"))));
         upstream.reached(so_far).await;
     }
     // Two addresses leave less than one.
     proxy.until_reached("in-flight-per-client", 1).await;
     assert_eq!(upstream.count(), 15);
-    let request = post("/orders/7").token(1);
-    let mut other = begin_from("127.0.0.4", &proxy, &request).await;
-    other.finish().await.assert_forwarded();
+    let other = post("/orders/7").token(1);
+    let other = other.send_from(A_THIRD, proxy.data()).await;
+    other.assert_forwarded();
     gate.open();
 }
 
@@ -244,51 +210,33 @@ async fn addresses_together_leave_places_to_one_more() {
 #[tokio::test]
 async fn crowds_at_many_resources_leave_places_to_others() {
     let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, grace: 300s } }";
-    let (upstream, proxy) = fenced(more).await;
-    let gate = Gate::shut();
-    for _ in 0..2 {
-        upstream.on_token(1, [Step::Wait(gate.clone()), Step::ok()]);
-    }
+    let (upstream, proxy, gate) = holding(&["/orders/7", "/orders/8"], more).await;
     let mut crowds = JoinSet::new();
     let mut holders = Vec::new();
     for (count, path) in ["/orders/7", "/orders/8"].into_iter().enumerate() {
         holders.push(proxy.start_request(put(path).token(1)));
         upstream.reached(count + 1).await;
-        for _ in 0..8 {
-            let to = proxy.data();
-            crowds.spawn(async move { put(path).token(2).send(to).await });
-        }
+        join(&mut crowds, &proxy, path, 8);
     }
     for _ in 0..4 {
-        let refused = soon("a refusal", crowds.join_next()).await;
-        let refused = refused.expect("they are sixteen").expect("no panic");
-        refused.assert_problem(503, "overloaded");
+        next(&mut crowds).await.assert_problem(503, "overloaded");
     }
-    for number in 0..5 {
-        let other = put(&format!("/orders/{}", number + 10)).token(3);
-        proxy.forward(other).await;
-    }
+    others_are_served(&proxy, 5).await;
     gate.open();
     for holder in holders {
         joined(holder).await.assert_forwarded();
     }
-    while let Some(passed) = soon("the crowds", crowds.join_next()).await {
-        passed.expect("no panic").assert_forwarded();
+    for _ in 0..12 {
+        next(&mut crowds).await.assert_forwarded();
     }
 }
 
 /// A tunnel lasts as long as its client likes, and silence costs nothing.
 #[tokio::test]
 async fn tunnels_leave_places_to_requests() {
-    let (upstream, proxy) = fenced(
-        "limits: { in_flight: 4 }
-routes:
-  - { path: /chat, mode: bypass }
-  - { path: '/orders/{id}', resource: 'order:{id}' }",
-    )
-    .await;
+    let (upstream, proxy) = fenced(&format!("limits: {{ in_flight: 4 }}{MODES}")).await;
     upstream.otherwise(|head| match head.word(1) {
-        "/chat" => vec![
+        "/open/chat" => vec![
             Step::raw(
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
             ),
@@ -296,7 +244,7 @@ routes:
         ],
         _ => vec![Step::ok()],
     });
-    let upgrade = get("/chat")
+    let upgrade = get("/open/chat")
         .header("Connection", "Upgrade")
         .header("Upgrade", "echo");
     let mut tunnels = Vec::new();
@@ -307,8 +255,12 @@ routes:
     }
     proxy.refuse(upgrade.clone(), 503, "overloaded").await;
     proxy.until_reached("tunnels", 1).await;
-    let request = || put("/orders/7").token(1);
-    proxy.forward(request()).await;
+    proxy.forward(put("/orders/7").token(1)).await;
+    // A tunnel has left HTTP, and its descriptor has not left the process.
+    let three = |open: f64| (open - 3.0).abs() < 0.5;
+    proxy
+        .until_metric("fencepost_connections", &[], three)
+        .await;
     tunnels.pop();
     eventually("a place for a tunnel", || async {
         let mut tunnel = proxy.begin(&upgrade, b"").await;
