@@ -2,47 +2,36 @@
 
 use crate::support::{Step, fenced, put};
 
-#[tokio::test]
-async fn only_a_trusted_proxy_says_how_its_client_came() {
-    for (trusted, proto, host) in [
-        ("{}", "http", "app.test"),
-        ("trusted_proxies: [192.0.2.0/24]", "http", "app.test"),
-        ("trusted_proxies: [127.0.0.1]", "https", "outer.test"),
-    ] {
-        let (upstream, proxy) = fenced(trusted).await;
-        let request = put("/orders/7")
-            .token(1)
-            .header("X-Forwarded-Proto", "https")
-            .header("X-Forwarded-Host", "outer.test")
-            .header("X_Forwarded_Host", "evil.test");
-        proxy.forward(request).await;
-        let head = upstream.only().head;
-        assert_eq!(head.all("x-forwarded-proto"), [proto], "{trusted}");
-        assert_eq!(head.all("x-forwarded-host"), [host], "{trusted}");
-        assert_eq!(head.all("x_forwarded_host"), [""; 0], "{trusted}");
-    }
-}
-
 /// An upstream that goes by another host than the one in the key would write for another host.
 #[tokio::test]
 async fn where_the_host_is_in_the_key_the_upstream_finds_no_other() {
     let (upstream, proxy) = fenced(
         "trusted_proxies: [127.0.0.1]
-routes: [{ path: '/hosts/{id}', resource: 'host:{host}:{id}' }]",
+routes:
+  - { path: '/hosts/{id}', resource: 'host:{host}:{id}' }
+  - { path: '/orders/{id}', resource: 'order:{id}' }",
     )
     .await;
-    let request = put("/hosts/7")
-        .token(1)
-        .header("X-Forwarded-Host", "outer.test")
-        .header("X_Forwarded_Host", "evil.test")
-        .header("Forwarded", "for=192.0.2.1;host=outer.test");
-    proxy.forward(request).await;
-    let head = upstream.only().head;
-    assert_eq!(head.all("x-fencing-resource"), ["host:app.test:7"]);
-    assert_eq!(head.all("x-forwarded-host"), ["app.test"]);
-    for name in ["x_forwarded_host", "forwarded"] {
-        assert_eq!(head.all(name), [""; 0], "{name}");
-    }
+    let request = |path: &str| {
+        put(path)
+            .token(1)
+            .header("X-Forwarded-Proto", "https")
+            .header("X-Forwarded-Host", "outer.test")
+            .header("X_Forwarded_Host", "evil.test")
+            .header("Forwarded", "for=192.0.2.1;host=outer.test")
+    };
+    proxy.forward(request("/hosts/7")).await;
+    let head = upstream.last().head;
+    assert_eq!(head.get("x-fencing-resource"), Some("host:app.test:7"));
+    assert_eq!(head.get("x-forwarded-host"), Some("app.test"));
+    assert_eq!(head.get("forwarded"), None);
+    assert_eq!(head.get("x_forwarded_host"), None);
+    // Elsewhere a trusted proxy says how its client came; any other peer: `tests/edge`.
+    proxy.forward(request("/orders/7")).await;
+    let head = upstream.last().head;
+    assert_eq!(head.get("x-forwarded-proto"), Some("https"));
+    assert_eq!(head.get("x-forwarded-host"), Some("outer.test"));
+    assert_eq!(head.get("x_forwarded_host"), None);
 }
 
 /// Those of requests: `tests/edge`.
@@ -57,23 +46,18 @@ async fn hop_by_hop_fields_of_an_answer_stay_on_their_hop() {
         "ok",
     )]);
     let answer = proxy.send(put("/orders/7").token(1)).await;
-    assert_eq!(answer.status(), 200);
-    for name in [
-        "x-up",
-        "keep-alive",
-        "proxy-authenticate",
-        "upgrade",
-        "x-fencing-token",
-        "x-fencing-outcome",
-        "x_fencing_mark",
-    ] {
-        assert_eq!(
-            answer.head.all(name),
-            Vec::<&str>::new(),
-            "{name} to the client"
-        );
-    }
-    assert_eq!(answer.header("x-end"), Some("kept"));
+    let fields = answer.assert_forwarded().head.headers.iter();
+    let mut names: Vec<String> = fields.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    names.sort();
+    let kept = [
+        "content-length",
+        "date",
+        "set-cookie",
+        "set-cookie",
+        "via",
+        "x-end",
+    ];
+    assert_eq!(names, kept);
     assert_eq!(answer.head.all("set-cookie"), ["a=1", "b=2"]);
 }
 
