@@ -4,62 +4,46 @@ use super::*;
 use crate::support::steps::REQUESTS;
 
 #[tokio::test]
-async fn every_unsafe_method_is_fenced_by_default() {
-    let methods = ["PUT", "POST", "PATCH", "DELETE"];
+async fn every_unsafe_method_is_fenced() {
     let more = ["PROPPATCH", "MKCOL", "LOCK", "FROB"];
-    let (upstream, proxy) = fenced("{}").await;
-    for method in methods {
-        proxy
-            .refuse(request(method, "/orders/7"), 428, "token-required")
-            .await;
-    }
-    for method in more.into_iter().chain(["get", "Head", "propfind"]) {
-        for request in [
-            request(method, "/orders/7"),
-            request(method, "/orders/7").token(1),
-        ] {
-            proxy.refuse(request, 405, "method-not-allowed").await;
-        }
-    }
-    assert_eq!(upstream.count(), 0);
-
-    let listed = format!("routes: [{{ path: '/orders/{{id}}', resource: a, methods: {more:?} }}]");
-    let (upstream, proxy) = fenced(&listed).await;
-    for method in more {
-        let request = request(method, "/orders/7");
+    let routes = format!(
+        "routes:
+         - {{ path: '/orders/{{id}}', resource: 'order:{{id}}' }}
+         - {{ path: '/more/{{id}}', resource: 'more:{{id}}', methods: {more:?} }}"
+    );
+    let (upstream, proxy) = fenced(&routes).await;
+    let usual = ["PUT", "POST", "PATCH", "DELETE"].map(|method| (method, "/orders/7"));
+    for (method, path) in usual
+        .into_iter()
+        .chain(more.map(|method| (method, "/more/7")))
+    {
+        let request = request(method, path);
         proxy.refuse(request.clone(), 428, "token-required").await;
         proxy.forward(request.token(1)).await;
     }
-    assert_eq!(upstream.count(), 4);
+    for method in more.into_iter().chain(["get", "Head", "propfind"]) {
+        let unlisted = request(method, "/orders/7");
+        proxy.refuse(unlisted, 405, "method-not-allowed").await;
+    }
+    assert_eq!(upstream.count(), 8);
 }
 
 #[tokio::test]
 async fn methods_that_the_registry_calls_safe_are_judged_like_get() {
     let (upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
-    for method in ["PROPFIND", "QUERY", "REPORT", "SEARCH"] {
-        let request = request(method, "/orders/7").body("<q/>");
-        proxy.forward(request.clone()).await;
+    for method in ["GET", "PROPFIND", "QUERY", "REPORT", "SEARCH"] {
+        let asked = || request(method, "/orders/7").body("<q/>");
+        proxy.forward(asked()).await;
         assert_eq!(upstream.last().head.get("idempotency-key"), None);
-        proxy.stale(request.clone().token(4)).await;
-        let elsewhere = crate::support::request(method, "/elsewhere");
-        proxy.forward(elsewhere).await;
-        let overridden = request.header("X-HTTP-Method-Override", "PUT");
-        proxy.refuse(overridden, 428, "token-required").await;
+        proxy.stale(asked().token(4)).await;
+        proxy.forward(request(method, "/elsewhere")).await;
+        let overridden = || asked().header("X-HTTP-Method-Override", "PUT");
+        proxy.refuse(overridden(), 428, "token-required").await;
+        proxy.forward(overridden().token(5)).await;
+        proxy.stale(overridden().token(4)).await;
     }
-    assert_eq!(upstream.count(), 9);
-    let (_, proxy) = fenced("safe_methods: required").await;
-    let refused = proxy.send(request("PROPFIND", "/orders/7")).await;
-    refused.assert_problem(428, "token-required");
-}
-
-/// Without a token it is refused (`tests/edge`).
-#[tokio::test]
-async fn a_method_override_makes_a_safe_method_unsafe() {
-    let (_upstream, proxy) = fenced("{}").await;
-    let overridden = || get("/orders/7").header("X-HTTP-Method-Override", "PUT");
-    proxy.forward(overridden().token(2)).await;
-    proxy.stale(overridden().token(1)).await;
+    assert_eq!(upstream.count(), 16);
 }
 
 #[tokio::test]
@@ -78,9 +62,12 @@ async fn safe_methods_pass_unfenced_unless_they_carry_a_token() {
 #[tokio::test]
 async fn safe_methods_can_be_required_or_ignored() {
     let (upstream, proxy) = fenced("safe_methods: required").await;
-    proxy.refuse(get("/orders/7"), 428, "token-required").await;
-    proxy.forward(get("/orders/7").token(1)).await;
-    assert_eq!(upstream.count(), 1);
+    for method in ["GET", "PROPFIND"] {
+        let read = request(method, "/orders/7");
+        proxy.refuse(read.clone(), 428, "token-required").await;
+        proxy.forward(read.token(1)).await;
+    }
+    assert_eq!(upstream.count(), 2);
 
     let (upstream, proxy) =
         fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', safe_methods: ignored }]")
