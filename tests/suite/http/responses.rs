@@ -31,15 +31,11 @@ enum Then {
 use Seen::{Refused, Whole};
 use Then::{Given, Used};
 
-/// The method, what the upstream sends, what the client sees, and what becomes of the connection.
+/// The method, what the upstream sends, what the client sees, and what becomes of the connection: one
+/// of each kind of what the reader (`src/http1/tests/responses.rs`) takes, puts right and refuses.
 const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
     // In order.
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 \r\ncontent-length:2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 799 Odd\r\nContent-Length: 2\r\n\r\nok", Whole(799, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 caf\xe9\r\nX-A: \xff\tb\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 002\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Whole(204, ""), Used),
     ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
@@ -50,46 +46,16 @@ const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
     ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", Whole(304, ""), Used),
     // Heads that are not to the letter.
     ("PUT", b"220 mail.test ESMTP ready\r\n", Refused, Given),
-    ("PUT", b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"http/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200\tOK\r\nX-(A): b\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 O\0K\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 2\r\n\r\nok", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\n X-A: b\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A : b\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\n: b\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-\xe9: b\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\0c\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\x0bc\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\x7fc\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
     // Lengths and codings.
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551618\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent_Length: 3\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer_Encoding: chunked\r\n\r\nok", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
@@ -313,19 +279,16 @@ async fn odd_fields_go_on_as_the_rfc_reads_them() {
         assert_eq!(answer.assert_forwarded().text(), "ok");
         assert_eq!(answer.head.all("x-a"), ["b", "z"]);
         assert_eq!(answer.head.all("content-length"), ["2"]);
-        let value = |name| {
-            answer
-                .header(name)
-                .map(|value| value.split_whitespace().collect::<Vec<_>>())
+        let words = |name| -> Vec<&str> {
+            let value = answer.header(name).unwrap_or_default();
+            value.split_whitespace().collect()
         };
-        assert_eq!(value("x-b"), Some(vec!["c", "d", "e"]));
-        assert_eq!(value("x-d"), Some(vec!["a", "b"]));
-        let odd = answer
-            .head
-            .headers
-            .iter()
-            .find(|(name, _)| name.is_empty() || name.contains('('));
-        assert_eq!(odd, None);
+        assert_eq!(
+            (words("x-b"), words("x-d")),
+            (vec!["c", "d", "e"], vec!["a", "b"])
+        );
+        let mut names = answer.head.headers.iter().map(|(name, _)| name);
+        assert!(names.all(|name| !name.is_empty() && !name.contains('(')));
     }
     for fields in [
         "Content-Length: 5",
@@ -375,28 +338,16 @@ async fn heads_are_bounded_and_the_bound_can_be_raised() {
         ),
     ] {
         let (upstream, proxy) = fenced(config).await;
-        for (number, headers) in good.iter().enumerate() {
-            upstream.next([Step::answer("200 OK", headers, "ok")]);
-            let answer = proxy.send(put(&format!("/orders/{number}")).token(1)).await;
-            let length: usize = answer
-                .assert_forwarded()
-                .head
-                .all("x-a")
-                .iter()
-                .map(|value| value.len())
-                .sum();
-            let sent = headers.len() - headers.matches("X-A").count() * 7;
-            assert_eq!(length, sent, "{config}");
+        for headers in good {
+            upstream.next([Step::answer("200 OK", &headers, "ok")]);
+            let answer = proxy.forward(put("/orders/7").token(1)).await;
+            let came: usize = answer.head.all("x-a").iter().map(|value| value.len()).sum();
+            assert_eq!(came, headers.matches('b').count(), "{config}");
         }
-        for (number, headers) in bad.iter().enumerate() {
-            upstream.next([Step::answer("200 OK", headers, "ok")]);
-            proxy
-                .refuse(
-                    put(&format!("/orders/big{number}")).token(1),
-                    502,
-                    "outcome-unknown",
-                )
-                .await;
+        for headers in bad {
+            upstream.next([Step::answer("200 OK", &headers, "ok")]);
+            let request = put("/orders/8").token(1);
+            proxy.refuse(request, 502, "outcome-unknown").await;
         }
     }
 }
@@ -404,23 +355,13 @@ async fn heads_are_bounded_and_the_bound_can_be_raised() {
 /// A head that never ends is not waited for longer than for any other answer.
 #[tokio::test]
 async fn half_a_head_is_none() {
-    let (upstream, proxy) = fenced("upstream: { timeout: 1s }").await;
-    let still = Gate::shut();
-    upstream.next([
-        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
-        Step::Wait(still),
-    ]);
-    proxy
-        .refuse(put("/orders/1").token(1), 504, "outcome-unknown")
-        .await;
-    let (upstream, proxy) = fenced("{}").await;
-    upstream.next([
-        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
-        Step::Close,
-    ]);
-    proxy
-        .refuse(put("/orders/2").token(1), 502, "outcome-unknown")
-        .await;
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n";
+    for (then, status) in [(Step::Wait(Gate::shut()), 504), (Step::Close, 502)] {
+        let (upstream, proxy) = fenced("upstream: { timeout: 1s }").await;
+        upstream.next([Step::raw(half), then]);
+        let request = put("/orders/1").token(1);
+        proxy.refuse(request, status, "outcome-unknown").await;
+    }
 }
 
 #[tokio::test]
