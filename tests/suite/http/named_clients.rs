@@ -2,18 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use crate::support::{Gate, Proxy, Request, Step, fenced, get, post, put};
+use crate::support::{Request, fenced, get, post, put};
 
 /// A load balancer's address in the tests.
 const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
-
-async fn logs_refusal_of(proxy: &Proxy, client: &str) {
-    proxy
-        .logged("the refusal", |line| {
-            line["outcome"] == "stale-token" && line["client"] == client
-        })
-        .await;
-}
 
 /// A client can begin `X-Forwarded-For` with any address. The proxy in front appends the one that
 /// it has seen.
@@ -27,18 +19,15 @@ async fn the_client_behind_trusted_proxies_is_read_from_the_right() {
         .token(5);
     for (from, forwarded, status, client) in [
         (BALANCER, "192.0.2.7, 198.51.100.1", 403, "198.51.100.1"),
-        (
-            BALANCER,
-            "192.0.2.7, 198.51.100.1, 10.0.0.2",
-            403,
-            "198.51.100.1",
-        ),
         (BALANCER, "192.0.2.7, unknown, 10.0.0.2", 403, "10.0.0.2"),
-        (BALANCER, "192.0.2.7, ", 403, "127.0.0.9"),
         // Nobody trusts this peer.
         (Ipv4Addr::LOCALHOST, "192.0.2.7", 403, "127.0.0.1"),
-        (BALANCER, "198.51.100.1, 192.0.2.7", 204, "192.0.2.7"),
-        (BALANCER, "192.0.2.7, 10.0.0.2", 204, "192.0.2.7"),
+        (
+            BALANCER,
+            "198.51.100.1, 192.0.2.7, 10.0.0.2",
+            204,
+            "192.0.2.7",
+        ),
     ] {
         let claim = claim.clone().header("X-Forwarded-For", forwarded);
         let answer = claim.send_from(from, proxy.data()).await;
@@ -49,15 +38,17 @@ async fn the_client_behind_trusted_proxies_is_read_from_the_right() {
                 .header("X-Forwarded-For", forwarded);
             let refused = stale.send_from(from, proxy.data()).await;
             refused.assert_problem(412, "stale-token");
-            logs_refusal_of(&proxy, client).await;
+        }
+        let outcome = if status == 204 {
+            "stale-token"
         } else {
-            proxy
-                .logged("the refusal", |line| {
-                    line["outcome"] == "client-refused"
-                        && line["client"] == client
-                        && line["forwarded_for"] == forwarded.trim()
-                })
-                .await;
+            "client-refused"
+        };
+        let of_it =
+            |line: &serde_json::Value| line["outcome"] == outcome && line["client"] == client;
+        let line = proxy.logged("the refusal", of_it).await;
+        if status == 403 {
+            assert_eq!(line["forwarded_for"], forwarded);
         }
     }
     // The upstream still reads who has connected.
@@ -78,11 +69,7 @@ async fn shares_are_of_the_clients_behind_a_trusted_proxy() {
            limits: { in_flight: 8, in_flight_per_client: 1, connections_per_client: 1 } }",
     )
     .await;
-    let gate = Gate::shut();
-    upstream.when(
-        |head| head.word(1) == "/slow",
-        [Step::Wait(gate.clone()), Step::ok()],
-    );
+    let gate = upstream.hold_next();
     let of = |request: Request, client: &str| {
         // Each begins it with an address of its own choice.
         request.header(

@@ -4,44 +4,20 @@
 use std::time::Duration;
 
 use crate::support::bare::BareUpstream;
-use crate::support::client::{Exchange, Request};
 use crate::support::upstream::response;
 use crate::support::wire::{Head, Wire};
-use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, get, post, put, request, soon};
+use crate::support::{
+    Config, Proxy, Request, Step, Store, fenced, get, joined, post, put, request, soon,
+};
 
 const ROUTES: &str = "routes: [
     { path: '/orders/{id}', resource: 'order:{id}' },
     { path: '/free/{*rest}', mode: bypass } ]";
 
-async fn started() -> (BareUpstream, Proxy) {
-    let upstream = BareUpstream::start().await;
-    let config = Config::to(&upstream.url(), &Store::sqlite()).with(ROUTES);
-    let proxy = Proxy::start(&config.with("upstream: { idle_timeout: 300s }")).await;
-    (upstream, proxy)
-}
-
-async fn arrival(wire: &mut Wire) -> Head {
-    let head = soon("a request", wire.head()).await;
-    let head = head.expect("a well-formed head").expect("a request");
-    let framing = head.request_framing();
-    let body = soon("its body", wire.body(framing, |_| ())).await;
-    body.expect("a whole body");
-    head
-}
-
-async fn answer(wire: &mut Wire, text: &str) {
-    let answer = response("200 OK", "", text);
-    wire.send(answer.as_bytes()).await.expect("taken");
-}
-
-/// Has `warm` answered over a new connection, which is idle afterwards.
-async fn idle(upstream: &BareUpstream, proxy: &Proxy, warm: Request) -> Wire {
-    let sent = proxy.start_request(warm);
-    let mut wire = upstream.wire().await;
-    arrival(&mut wire).await;
-    answer(&mut wire, "warm").await;
-    sent.await.expect("an answer").assert_forwarded();
-    wire
+/// An upstream whose connections are played by hand, and a proxy before it.
+struct ByHand {
+    upstream: BareUpstream,
+    proxy: Proxy,
 }
 
 /// How the upstream ends the connection.
@@ -53,40 +29,67 @@ enum Breakage {
     After(&'static str),
 }
 
-/// Sends a request over the idle connection, which ends once it has come; returns it.
-async fn broken(mut idle: Wire, end: Breakage) -> Head {
-    let head = arrival(&mut idle).await;
-    match end {
-        Breakage::Close => {}
-        Breakage::Reset => idle.reset(),
-        Breakage::After(bytes) => idle.send(bytes.as_bytes()).await.expect("taken"),
-    }
+async fn arrival(wire: &mut Wire) -> Head {
+    let head = soon("a request", wire.head()).await;
+    let head = head.expect("a well-formed head").expect("a request");
+    let framing = head.request_framing();
+    let body = soon("its body", wire.body(framing, |_| ())).await;
+    body.expect("a whole body");
     head
 }
 
-/// Whether `request` is sent a second time when its idle connection breaks.
-async fn assert_sent_once(request: Request, warm: Request, end: Breakage) {
-    let (upstream, proxy) = started().await;
-    let idle = idle(&upstream, &proxy, warm).await;
-    let sent = proxy.start_request(request);
-    let head = broken(idle, end).await;
-    let answer = sent.await.expect("an answer");
-    assert_eq!(
-        (answer.status(), answer.outcome()),
-        UNKNOWN,
-        "{head:?}, {end:?}"
-    );
-    // The next connection is the next request's.
-    let next = proxy.start_request(get("/free/next"));
-    assert_eq!(upstream.serve().await.word(1), "/free/next");
-    next.await.expect("an answer").assert_forwarded();
-}
+impl ByHand {
+    async fn start() -> Self {
+        let upstream = BareUpstream::start().await;
+        let config = Config::to(&upstream.url(), &Store::sqlite()).with(ROUTES);
+        let proxy = Proxy::start(&config.with("upstream: { idle_timeout: 300s }")).await;
+        Self { upstream, proxy }
+    }
 
-const UNKNOWN: (u16, Option<&str>) = (502, Some("outcome-unknown"));
+    /// Answers a request over a new connection, with this field.
+    async fn exchange(&self, request: Request, field: &str) -> (Head, Wire) {
+        let sent = self.proxy.start_request(request);
+        let mut wire = self.upstream.wire().await;
+        let head = arrival(&mut wire).await;
+        let answer = response("200 OK", field, "done");
+        wire.send(answer.as_bytes()).await.expect("taken");
+        joined(sent).await.assert_forwarded();
+        (head, wire)
+    }
+
+    /// Asserts that `request` is not sent a second time when its connection breaks, over which
+    /// `warm` went before, if any.
+    async fn sends_once(&self, warm: Option<Request>, request: Request, end: Breakage) {
+        let idle = match warm {
+            Some(warm) => Some(self.exchange(warm, "").await.1),
+            None => None,
+        };
+        let sent = self.proxy.start_request(request);
+        let mut wire = match idle {
+            Some(idle) => idle,
+            None => self.upstream.wire().await,
+        };
+        let head = arrival(&mut wire).await;
+        match end {
+            Breakage::Close => drop(wire),
+            Breakage::Reset => wire.reset(),
+            Breakage::After(bytes) => {
+                wire.send(bytes.as_bytes()).await.expect("taken");
+                drop(wire);
+            }
+        }
+        let answer = joined(sent).await;
+        let seen = (answer.status(), answer.outcome());
+        assert_eq!(seen, (502, Some("outcome-unknown")), "{head:?}, {end:?}");
+        // The next connection is the next request's.
+        let next = self.exchange(get("/free/next"), "Connection: close\r\n");
+        assert_eq!(next.await.0.word(1), "/free/next");
+    }
+}
 
 #[tokio::test]
 async fn no_request_goes_once_more() {
-    let free = || get("/free/a");
+    let by_hand = ByHand::start().await;
     for end in [Breakage::Close, Breakage::Reset] {
         for sent in [
             post("/free/a"),
@@ -98,66 +101,36 @@ async fn no_request_goes_once_more() {
             request("HEAD", "/free/a"),
             request("OPTIONS", "/free/a"),
         ] {
-            assert_sent_once(sent, free(), end).await;
+            by_hand.sends_once(Some(get("/free/a")), sent, end).await;
         }
-        let fenced = || put("/orders/7").token(1);
         for method in ["GET", "HEAD", "DELETE", "PUT"] {
+            let warm = put("/orders/7").token(1);
             let sent = request(method, "/orders/7").token(1);
-            assert_sent_once(sent, fenced(), end).await;
+            by_hand.sends_once(Some(warm), sent, end).await;
         }
     }
-}
-
-/// The upstream has begun to answer.
-#[tokio::test]
-async fn nor_does_one_that_has_a_byte_of_its_answer() {
+    // The upstream has begun to answer.
     for begun in ["H", "HTTP/1.1 103 Early Hints\r\n\r\n"] {
-        assert_sent_once(get("/free/b"), get("/free/a"), Breakage::After(begun)).await;
+        let end = Breakage::After(begun);
+        by_hand
+            .sends_once(Some(get("/free/a")), get("/free/b"), end)
+            .await;
     }
-}
-
-/// The first connection of all: the upstream has not closed it for being idle.
-#[tokio::test]
-async fn one_over_a_new_connection_is_sent_once() {
-    let (upstream, proxy) = started().await;
-    let sent = proxy.start_request(get("/free/b"));
-    let first = upstream.wire().await;
-    broken(first, Breakage::Close).await;
-    let answer = sent.await.expect("an answer");
-    answer.assert_problem(502, "outcome-unknown");
-}
-
-/// Requests of one client over one connection, as fast as they are answered.
-async fn one_after_the_other(
-    proxy: &Proxy,
-    requests: impl Iterator<Item = Request>,
-) -> Vec<Answer> {
-    let wire = Wire::connect(proxy.data()).await.expect("it listens");
-    let mut exchange = Exchange::over(wire, &get("/"));
-    let mut answers = Vec::new();
-    for request in requests {
-        exchange.wire.send(&request.bytes()).await.expect("open");
-        answers.push(exchange.finish().await);
-    }
-    answers
-}
-
-/// The next request comes before the close, and gets no answer.
-fn closing() -> Vec<Step> {
-    let soon = Step::Work(Duration::from_millis(20));
-    vec![Step::ok(), soon, Step::Close]
+    // The upstream has not closed a new connection for being idle.
+    by_hand
+        .sends_once(None, get("/free/b"), Breakage::Close)
+        .await;
 }
 
 #[tokio::test]
 async fn no_connection_is_used_twice_with_an_idle_timeout_of_zero() {
-    let upstream = Upstream::start().await;
-    upstream.otherwise(|_| closing());
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config.with("upstream: { idle_timeout: 0s }")).await;
-    let writes = (1..=100).map(|token| put("/orders/7").token(token));
-    let reads = (0..100).map(|_| get("/orders/7"));
-    for answer in one_after_the_other(&proxy, writes.chain(reads)).await {
-        answer.assert_forwarded();
+    let (upstream, proxy) = fenced("upstream: { idle_timeout: 0s }").await;
+    // The next request comes before the close, and would get no answer.
+    let soon = Step::Work(Duration::from_millis(20));
+    upstream.otherwise(move |_| vec![Step::ok(), soon.clone(), Step::Close]);
+    for token in 1..=100 {
+        proxy.forward(put("/orders/7").token(token)).await;
+        proxy.forward(get("/orders/7")).await;
     }
     assert_eq!((upstream.count(), upstream.connections()), (200, 200));
 }
