@@ -3,7 +3,6 @@
 //! spelling.
 
 use super::{TlsRig, send};
-use crate::support::tls::TlsClient;
 use crate::support::{Answer, Config, Proxy, Request, Upstream, get, post, put, request};
 
 const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
@@ -19,6 +18,14 @@ fn assert_refused(answer: &Answer, upstream: &Upstream, before: usize) {
     let problem = answer.assert_problem(403, "client-refused");
     assert_eq!(problem["retry"], "never");
     assert_eq!(upstream.count(), before, "nothing was forwarded");
+}
+
+/// A name is the certificate's, and not a header's.
+fn claiming(request: Request) -> Request {
+    request
+        .header("X-Forwarded-Client-Cert", format!("URI={URI}"))
+        .header("X-SSL-Client-Verify", "SUCCESS")
+        .header("X-Client-Cert-Dn", "CN=billing.pay.svc")
 }
 
 #[tokio::test]
@@ -57,11 +64,12 @@ async fn only_the_named_peers_are_let_in() {
             get("/orders/7"),
             post("/orders/7"),
         ] {
-            let answer = send(&rig.named(names), &proxy, &request).await;
+            let answer = send(&rig.named(names), &proxy, &claiming(request)).await;
             assert_refused(&answer, &rig.upstream, let_in);
         }
     }
-    let nobody = send(&rig.client(), &proxy, &put("/orders/7").token(9)).await;
+    let nobody = claiming(put("/orders/7").token(9));
+    let nobody = send(&rig.client(), &proxy, &nobody).await;
     assert_refused(&nobody, &rig.upstream, let_in);
     assert_eq!(
         proxy.token("order:7").await,
@@ -193,39 +201,19 @@ async fn grpc_hears_permission_denied() {
     assert_eq!(rig.upstream.count(), 0);
 }
 
-#[tokio::test]
-async fn a_name_is_the_certificates_and_not_a_headers() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&guarded(&rig, &format!("[{URI:?}]"))).await;
-    let write = put("/orders/7")
-        .token(1)
-        .header("X-Forwarded-Client-Cert", format!("URI={URI}"))
-        .header("X-SSL-Client-Verify", "SUCCESS")
-        .header("X-Client-Cert-Dn", "CN=worker.pay.svc");
-    let clients: [TlsClient; 2] = [rig.client(), rig.named(&["other.pay.svc"])];
-    for client in clients {
-        let answer = send(&client, &proxy, &write).await;
-        assert_refused(&answer, &rig.upstream, 0);
-    }
-}
-
 /// `claim.require_client` is for claims alone, and comes on top of the routes'.
 #[tokio::test]
 async fn only_the_named_peers_may_claim() {
     let rig = TlsRig::new().await;
     let config = rig.mutual("optional");
     let proxy = Proxy::start(&config.with("claim: { require_client: [locks.pay.svc] }")).await;
-    let claim = |token: u64| {
-        post("/.well-known/fencing/claim")
-            .header("X-Fencing-Target", "PUT /orders/7")
-            .token(token)
-    };
+    let claim = claim("X-Fencing-Target", "PUT /orders/7", 9);
     for client in [rig.client(), rig.named(&["worker.pay.svc"])] {
-        let answer = send(&client, &proxy, &claim(9)).await;
+        let answer = send(&client, &proxy, &claim).await;
         assert_refused(&answer, &rig.upstream, 0);
     }
     assert_eq!(proxy.token("order:7").await, None);
-    let answer = send(&rig.named(&["locks.pay.svc"]), &proxy, &claim(9)).await;
+    let answer = send(&rig.named(&["locks.pay.svc"]), &proxy, &claim).await;
     assert_eq!(answer.status(), 204);
     let write = put("/orders/7").token(9);
     let answer = send(&rig.named(&["worker.pay.svc"]), &proxy, &write).await;

@@ -133,23 +133,15 @@ async fn what_is_bad_changes_nothing_and_is_told() {
     rig.files.put_pair("tls", &good);
     until_expiry(&proxy, LATER).await;
     until_reload_ok(&proxy, 1.0).await;
-    let logs = proxy.logs();
-    let said: Vec<_> = logs
-        .iter()
-        .filter_map(|line| line["reason"].as_str())
-        .collect();
-    let said = said.join("\n");
+    let logs = format!("{:?}", proxy.logs());
     for part in [
         "is not the key of",
         "has no certificate in it",
         "cannot be read",
     ] {
-        assert!(said.contains(part), "{part}");
+        assert!(logs.contains(part), "{part}");
     }
-    assert!(
-        !format!("{logs:?}").contains(&key[40..80]),
-        "no key is ever told"
-    );
+    assert!(!logs.contains(&key[40..80]), "no key is ever told");
 }
 
 #[tokio::test]

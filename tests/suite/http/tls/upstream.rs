@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::support::bare::BareUpstream;
 use crate::support::tls::{Ca, EXPIRES, Files, server};
-use crate::support::{Config, Proxy, Store, Upstream, get, put};
+use crate::support::{Config, Must, Proxy, Store, Upstream, get, put};
 
 /// A CA, and files that the proxy reads.
 fn authority() -> (Ca, Files) {
@@ -113,12 +112,9 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
     files.put_pair("own", &clients.client(&["proxy.svc"]));
     proxy.until_forwarded(get("/orders/7")).await;
     proxy.forward(put("/orders/7").token(1)).await;
-    let shown = proxy
-        .sum(
-            "fencepost_tls_certificate_expiry_timestamp_seconds",
-            &[("certificate", "upstream")],
-        )
-        .await;
+    let upstream = [("certificate", "upstream")];
+    let shown = "fencepost_tls_certificate_expiry_timestamp_seconds";
+    let shown = proxy.sum(shown, &upstream).await;
     assert!((shown - EXPIRES).abs() < 1.0, "{shown}");
 }
 
@@ -133,68 +129,25 @@ async fn a_handshake_that_stalls_is_no_unknown_outcome() {
     assert_unreachable(&proxy, "no TLS handshake within 500ms").await;
 }
 
-/// Version, authority and token of a request.
+/// Version, URL and token of a request.
 type SeenRequest = (http::Version, String, Option<String>);
 
-/// An upstream that speaks HTTP/2 only, notes its requests, and answers with their bodies. By a
-/// library: the peer of [`crate::support::http2`] reads no fields of a request, and these are what
-/// is asked about.
-struct Http2Upstream {
-    url: String,
-    seen: Arc<Mutex<Vec<SeenRequest>>>,
-    _task: JoinSet<()>,
-}
-
-impl Http2Upstream {
-    async fn start(config: rustls::ServerConfig) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let seen = Arc::default();
-        let notes = Arc::clone(&seen);
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (socket, _) = listener.accept().await.expect("accepting works");
-                connections.spawn(served(socket, acceptor.clone(), Arc::clone(&notes)));
-            }
-        });
-        Self {
-            url: format!("https://localhost:{port}"),
-            seen,
-            _task: task,
-        }
-    }
-}
-
-/// Serves a connection to its end.
+/// Serves a connection over HTTP/2 only, by a library: the peer of [`crate::support::http2`] reads
+/// no fields of a request, and these are what is asked about.
 async fn served(
     socket: TcpStream,
     acceptor: TlsAcceptor,
-    notes: Arc<Mutex<Vec<SeenRequest>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
 ) -> Option<()> {
     let stream = acceptor.accept(socket).await.ok()?;
     let mut connection = h2::server::handshake(stream).await.ok()?;
-    while let Some(accepted) = connection.accept().await {
-        let (request, mut respond) = accepted.ok()?;
-        let notes = Arc::clone(&notes);
-        tokio::spawn(async move {
-            let (head, mut body) = request.into_parts();
-            let mut content = Vec::new();
-            while let Some(Ok(data)) = body.data().await {
-                content.extend_from_slice(&data);
-            }
-            let token = head.headers.get("x-fencing-token");
-            let token = token.map(|token| token.to_str().expect("ASCII").to_owned());
-            let seen = (head.version, head.uri.to_string(), token);
-            notes.lock().expect("no panic under it").push(seen);
-            let answer = http::Response::new(());
-            let mut answered = respond.send_response(answer, false).expect("it is open");
-            answered
-                .send_data(content.into(), true)
-                .expect("it is open");
-        });
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let token = request.headers().get("x-fencing-token");
+        let token = token.map(|token| token.to_str().expect("ASCII").to_owned());
+        let note = (request.version(), request.uri().to_string(), token);
+        seen.lock().expect("no panic under it").push(note);
+        let answered = respond.send_response(http::Response::new(()), true);
+        answered.expect("it is open");
     }
     None
 }
@@ -202,28 +155,31 @@ async fn served(
 #[tokio::test]
 async fn http_2_is_agreed_on_by_alpn() {
     let (ca, files) = authority();
-    let upstream = Http2Upstream::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
-    let config = config(&upstream.url, &files).with("{ upstream: { http2: true } }");
+    let listener = TcpListener::bind("127.0.0.1:0").must().await;
+    let port = listener.local_addr().expect("its address").port();
+    let acceptor = server(&ca.server(&["localhost"]), None, &["h2"]);
+    let acceptor = TlsAcceptor::from(Arc::new(acceptor));
+    let seen: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
+    let notes = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(served(socket, acceptor.clone(), Arc::clone(&notes)));
+        }
+    });
+    let url = format!("https://localhost:{port}");
+    let config = config(&url, &files).with("{ upstream: { http2: true } }");
     let proxy = Proxy::start(&config).await;
     for token in [1, 2] {
-        let answer = proxy
-            .send(put("/orders/7?a=b").token(token).body("content"))
-            .await;
-        assert_eq!(answer.assert_forwarded().text(), "content");
+        proxy.forward(put("/orders/7?a=b").token(token)).await;
     }
     proxy.stale(put("/orders/7").token(1)).await;
     proxy.forward(get("/orders/7")).await;
-    let seen = upstream.seen.lock().expect("no panic under it").clone();
-    let url = &upstream.url;
     let expected = |target: &str, token: Option<&str>| {
-        (
-            http::Version::HTTP_2,
-            format!("{url}{target}"),
-            token.map(str::to_owned),
-        )
+        let url = format!("{url}{target}");
+        (http::Version::HTTP_2, url, token.map(str::to_owned))
     };
     assert_eq!(
-        seen,
+        *seen.lock().expect("no panic under it"),
         [
             expected("/orders/7?a=b", Some("1")),
             expected("/orders/7?a=b", Some("2")),
