@@ -105,14 +105,6 @@ impl Service {
         })
     }
 
-    /// The client sends nothing at all until the service has spoken.
-    async fn speaks_first(&self, proxy: &Proxy) {
-        let options = ["token=7", "count=2", "turns=1"];
-        let answer = self.ask(&proxy.data(), "First", &options).await;
-        let said = json!(["hello", "re:hi0", "re:hi1"]);
-        assert_eq!(answer["messages"], said, "{answer}");
-    }
-
     async fn ask(&self, to: &impl ToString, method: &str, options: &[&str]) -> Value {
         self.call(to, method, options).await.expect("no panic")
     }
@@ -186,29 +178,25 @@ async fn a_caller_sees_what_it_would_see_without_the_proxy() {
 #[tokio::test]
 async fn who_waits_for_answers_between_messages_is_not_held_up() {
     let service = or_return!(Service::start().await);
-    let proxy = service.proxy("{}").await;
-    let said = json!(["re:hi0", "re:hi1", "re:hi2", "re:hi3", "re:hi4"]);
-    let answer = service
-        .ask(&proxy.data(), "Both", &["token=7", "count=5", "turns=1"])
-        .await;
-    assert_eq!(
-        (&answer["code"], &answer["messages"]),
-        (&json!("OK"), &said),
-        "{answer}"
-    );
-    service.speaks_first(&proxy).await;
-    proxy.until_none("fencepost_upstream_in_flight").await;
-    let unknown = proxy.sum("fencepost_unknown_outcomes", &[]).await;
-    assert!(unknown < 1.0, "{unknown}");
-}
-
-#[tokio::test]
-async fn without_a_buffer_nothing_is_held() {
-    let service = or_return!(Service::start().await);
-    let proxy = service
-        .proxy("body: { buffer: 0, timeout: 600s, progress_timeout: 9h }")
-        .await;
-    service.speaks_first(&proxy).await;
+    for more in [
+        "{}",
+        "body: { buffer: 0, timeout: 600s, progress_timeout: 9h }",
+    ] {
+        let proxy = service.proxy(more).await;
+        // The client sends nothing at all until the service has spoken.
+        let options = ["token=7", "count=2", "turns=1"];
+        for (method, said) in [
+            ("First", json!(["hello", "re:hi0", "re:hi1"])),
+            ("Both", json!(["re:hi0", "re:hi1"])),
+        ] {
+            let answer = service.ask(&proxy.data(), method, &options).await;
+            assert_eq!(answer["code"], "OK", "{answer}");
+            assert_eq!(answer["messages"], said, "{answer}");
+        }
+        proxy.until_none("fencepost_upstream_in_flight").await;
+        let unknown = proxy.sum("fencepost_unknown_outcomes", &[]).await;
+        assert!(unknown < 1.0, "{unknown}");
+    }
 }
 
 #[tokio::test]
@@ -251,14 +239,8 @@ async fn refusals_are_statuses_to_the_caller() {
     assert_eq!(older.await.expect("no panic")["code"], "OK");
     let reached = service.arrivals().len();
     assert_eq!(reached, 2, "nothing that was refused has gone anywhere");
-}
-
-#[tokio::test]
-async fn a_service_that_is_away_is_unavailable() {
-    let service = or_return!(Service::start().await);
-    let config = Config::to("h2c://127.0.0.1:1", &Store::sqlite())
-        .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]");
-    let proxy = Proxy::start(&config).await;
+    let nowhere = "upstream: { url: 'h2c://127.0.0.1:1' }";
+    let proxy = service.proxy(nowhere).await;
     let away = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
     is_refused(&away, "UNAVAILABLE", "upstream-unreachable");
 }
@@ -276,16 +258,11 @@ async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
     let newer = service.ask(&proxy.data(), "Unary", &["token=8"]).await;
     assert_eq!(newer["code"], "OK", "{newer}");
     service.until_said("slow", "done").await;
-    let order: Vec<String> = service
-        .said()
+    let said = service.said();
+    let said = said
         .iter()
-        .filter_map(|line| {
-            line["slow"]
-                .as_str()
-                .or(line["arrived"].as_str())
-                .map(str::to_owned)
-        })
-        .collect();
+        .map(|line| line["slow"].as_str().or(line["arrived"].as_str()));
+    let order: Vec<&str> = said.flatten().collect();
     assert_eq!(order, ["Slow", "done", "Unary"]);
 }
 

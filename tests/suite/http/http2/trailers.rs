@@ -5,6 +5,8 @@ use crate::support::bare::BareUpstream;
 use crate::support::http2::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, block, frame};
 use crate::support::{Config, Proxy, Store, put};
 
+type Field<'a> = (&'a str, &'a [u8]);
+
 /// An upstream that speaks HTTP/2 by prior knowledge and ends every response with these blocks as
 /// trailers. Only the last one ends its stream. `head`: of the response, behind its status.
 async fn ends_with(head: Vec<u8>, blocks: Vec<Vec<u8>>) -> String {
@@ -47,54 +49,31 @@ async fn ends_with(head: Vec<u8>, blocks: Vec<Vec<u8>>) -> String {
 /// A malformed response is not passed off as whole, and does not end its request.
 #[tokio::test]
 async fn a_response_whose_trailers_may_be_cut_is_no_whole_one() {
-    let (some, long, longer) = (
-        vec![b'x'; 20 << 10],
-        vec![b'x'; 70 << 10],
-        vec![b'x'; 300 << 10],
-    );
-    let (good, unavailable) = (("grpc-status", &b"0"[..]), ("grpc-status", &b"14"[..]));
-    let many = vec![("x-many", &some[..]); 14];
-    let many = [&[good][..], &many, &[unavailable]].concat();
-    for (what, fields, whole) in [
-        ("a short one", vec![vec![("x-sum", &b"1"[..])]], true),
-        ("20 KiB", vec![vec![("x-long", &some)]], true),
+    let text = vec![b'x'; 300 << 10];
+    let long = |kilobytes: usize| ("x-long", &text[..kilobytes << 10]);
+    let sum: Field = ("x-sum", b"1");
+    let (good, unavailable): (Field, Field) = (("grpc-status", b"0"), ("grpc-status", b"14"));
+    let status: Field = (":status", b"500");
+    let many = [&[good][..], &[long(20); 14], &[unavailable]].concat();
+    let cases: [(&str, &[&[Field]], bool); 9] = [
+        ("a short one", &[&[sum]], true),
+        ("20 KiB", &[&[long(20)]], true),
         // The library drops a pseudo-header field, and passes the rest on.
-        (
-            "a status",
-            vec![vec![(":status", b"500"), ("x-sum", b"1")]],
-            true,
-        ),
-        (
-            "a status behind a field",
-            vec![vec![("x-sum", b"1"), (":status", b"500")]],
-            false,
-        ),
+        ("a status", &[&[status, sum]], true),
+        ("a status behind a field", &[&[sum, status]], false),
         (
             "a field of the connection",
-            vec![vec![("connection", b"close")]],
+            &[&[("connection", b"close")]],
             false,
         ),
-        ("two sections", vec![vec![good], vec![unavailable]], false),
-        (
-            "70 KiB",
-            vec![vec![good, ("x-long", &long), unavailable]],
-            false,
-        ),
+        ("two sections", &[&[good], &[unavailable]], false),
+        ("70 KiB", &[&[good, long(70), unavailable]], false),
         // The library would keep the first status and drop the last one.
-        ("280 KiB in many lines", vec![many], false),
-        (
-            "more than the library takes",
-            vec![vec![
-                good,
-                ("x-long", &longer),
-                ("x-long", &longer),
-                ("x-long", &longer),
-                ("x-long", &longer),
-            ]],
-            false,
-        ),
-    ] {
-        let blocks = fields.iter().map(|fields| block(fields)).collect();
+        ("280 KiB in many lines", &[&many], false),
+        ("more than the library takes", &[&[long(300); 4]], false),
+    ];
+    for (what, sections, whole) in cases {
+        let blocks = sections.iter().map(|fields| block(fields)).collect();
         let config = Config::to(&ends_with(Vec::new(), blocks).await, &Store::sqlite())
             .with("barrier: { wait: 200ms, settle: 300s }");
         let proxy = Proxy::start(&config).await;
