@@ -61,13 +61,6 @@ async fn play(
     };
     let answer = soon(&case.name, exchanged).await;
     let answer = answer.map_err(|error| format!("no answer: {error}"))?;
-    if answer.status() != case.status() {
-        return Err(format!(
-            "another answer: {} {}",
-            answer.head.start,
-            answer.text()
-        ));
-    }
     let arrival = upstream.take().await;
     assert_eq!(upstream.count(), 0, "one arrival too many");
     Ok((arrival, answer))

@@ -34,10 +34,11 @@ async fn come_out<C>(
         Some(format!("{why}: {}", shown(case)))
     });
     let is_case = |word: &[u8]| word[0] == b'k' && word[1..].iter().all(u8::is_ascii_digit);
-    report(failed.chain(end.strays(is_case)).collect(), cases.len());
+    let failures: Vec<String> = failed.chain(end.strays(is_case)).collect();
+    report(&failures, cases.len());
 }
 
-fn report(failures: Vec<String>, of: usize) {
+fn report(failures: &[String], of: usize) {
     let failed = failures.len();
     let failures = failures.join("\n\n");
     assert!(failed == 0, "{failed} of {of} failed\n\n{failures}\n");
@@ -71,7 +72,8 @@ async fn no_published_way_to_smuggle_gets_a_second_request_through() {
         Some(mutation.describe(&why))
     });
     let is_name = |word: &[u8]| word[0] == b'q' && word[1..].iter().all(u8::is_ascii_digit);
-    report(failed.chain(end.strays(is_name)).collect(), mutations.len());
+    let failures: Vec<String> = failed.chain(end.strays(is_name)).collect();
+    report(&failures, mutations.len());
 }
 
 /// A pipe to the upstream is what a proxy would be that checks nothing: nearly every mutation must

@@ -123,14 +123,6 @@ impl EchoCase {
         self
     }
 
-    /// Gives each its number.
-    pub fn numbered(mut cases: Vec<Self>) -> Vec<Self> {
-        for (number, case) in cases.iter_mut().enumerate() {
-            case.number = number;
-        }
-        cases
-    }
-
     /// The case that a target is of.
     pub fn of<'a>(cases: &'a [Self], target: &str) -> Option<&'a Self> {
         let path = target.split('?').next().unwrap_or(target);
@@ -154,16 +146,6 @@ impl EchoCase {
     pub fn has_line(&self, start: &str) -> bool {
         let mut lines = self.lines.iter();
         lines.any(|line| line.to_ascii_lowercase().starts_with(start.as_bytes()))
-    }
-
-    /// The status of the upstream's answer, behind interim ones.
-    pub fn status(&self) -> u16 {
-        let mut lines = self.answer.split(|byte| *byte == b'\n');
-        let last = lines
-            .by_ref()
-            .filter(|line| line.starts_with(b"HTTP/1.") && !line[9..].starts_with(b"1"))
-            .find_map(|line| std::str::from_utf8(&line[9..12]).ok()?.parse().ok());
-        last.expect("a status line")
     }
 
     /// Returns whether the upstream's answer has this field.

@@ -5,9 +5,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::http2::{
-    DATA, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame, head,
+    DATA, END_STREAM, Frame, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, code, fenced_head, frame,
+    head,
 };
-use crate::support::{Must, Proxy, Step, Upstream, fenced, put, soon};
+use crate::support::{Must, Proxy, Step, Upstream, fenced, get, put, soon};
+
+const CANCEL: u32 = 8;
 
 /// Neither the drain nor the settling could let a newer token through within the wait, and one
 /// place is all there is.
@@ -67,32 +70,22 @@ async fn a_client_that_reads_slowly_gets_all_of_it() {
 /// A stream whose window stays closed, on a connection that is otherwise well.
 #[tokio::test]
 async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_lives() {
-    for way in ["/orders/7", "/elsewhere"] {
+    for (path, token) in [("/orders/7", Some("41")), ("/elsewhere", None)] {
         let (upstream, proxy) = fenced(STRICT).await;
         upstream.next([long()]);
         let mut client = granting(&proxy, 0).await;
-        let (method, token) = if way == "/elsewhere" {
-            ("GET", None)
-        } else {
-            ("PUT", Some("41"))
-        };
-        ask(&mut client, method, way, token).await;
-        let (kind, _) = next_of(&mut client, 1).await;
-        assert_eq!(kind, HEADERS, "{way}: the answer's head");
-        let (kind, payload) = next_of(&mut client, 1).await;
-        assert_eq!(
-            (kind, payload),
-            (RST_STREAM, vec![0, 0, 0, 8]),
-            "{way}: CANCEL"
-        );
+        ask(&mut client, path, token).await;
+        assert_eq!(next_of(&mut client, 1).await.kind, HEADERS, "{path}");
+        let reset = next_of(&mut client, 1).await;
+        assert_eq!((reset.kind, code(&reset.payload)), (RST_STREAM, CANCEL));
         proxy.until_reached("write-timeout", 1).await;
         if token.is_some() {
             assert_let_go(&upstream, &proxy).await;
         }
         // Its place is free, and the connection carries on.
-        proxy.until_forwarded(crate::support::get("/another")).await;
-        ask(&mut client, "GET", "/another", None).await;
-        assert_eq!(next_of(&mut client, 3).await.0, HEADERS);
+        proxy.until_forwarded(get("/another")).await;
+        ask(&mut client, "/another", None).await;
+        assert_eq!(next_of(&mut client, 3).await.kind, HEADERS);
     }
 }
 
@@ -102,11 +95,11 @@ async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
     let (upstream, proxy) = fenced("limits: { write_timeout: 20s }").await;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(50_000))]);
     let mut client = granting(&proxy, 1).await;
-    ask(&mut client, "PUT", "/orders/7", Some("41")).await;
-    assert_eq!(next_of(&mut client, 1).await.0, HEADERS);
+    ask(&mut client, "/orders/7", Some("41")).await;
+    assert_eq!(next_of(&mut client, 1).await.kind, HEADERS);
     let mut read = 0;
     loop {
-        let data = client.until("data", |frame| frame.stream == 1).await;
+        let data = next_of(&mut client, 1).await;
         assert_eq!(data.kind, DATA);
         read += data.payload.len();
         if data.flags & END_STREAM != 0 {
@@ -124,16 +117,15 @@ async fn granting(proxy: &Proxy, bytes: u32) -> Http2 {
     Http2::with_settings(proxy.data(), &[(INITIAL_WINDOW_SIZE, bytes)]).await
 }
 
-/// Sends a request without a body; returns its stream.
-async fn ask(client: &mut Http2, method: &str, path: &str, token: Option<&str>) -> u32 {
-    let mut fields = head(method, path);
-    fields.extend(token.map(|token| ("x-fencing-token", token.as_bytes())));
-    client.head(&fields, true).await
+/// Sends a write with this token, or a read without one.
+async fn ask(client: &mut Http2, path: &str, token: Option<&str>) {
+    let fields = token.map_or_else(|| head("GET", path), |token| fenced_head(path, token));
+    client.head(&fields, true).await;
 }
 
-/// Kind and payload of the next frame of a stream.
-async fn next_of(client: &mut Http2, stream: u32) -> (u8, Vec<u8>) {
-    let next = client.until("a frame", |frame| frame.stream == stream);
-    let next = next.await;
-    (next.kind, next.payload)
+/// The next frame of a stream.
+async fn next_of(client: &mut Http2, stream: u32) -> Frame {
+    client
+        .until("a frame", |frame| frame.stream == stream)
+        .await
 }

@@ -49,8 +49,8 @@ fn claims(upstream: &Upstream) -> Vec<(String, String)> {
 fn verified(own: &Credentials, names: &str) -> Vec<(String, String)> {
     let der = CertificateDer::from_pem_slice(own.cert.as_bytes()).expect("PEM");
     let hash = Sha256::digest(&der);
-    let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    let value = format!("Hash={hash}{names}");
+    let hash: Vec<String> = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let value = format!("Hash={}{names}", hash.concat());
     vec![("X-Forwarded-Client-Cert".to_owned(), value)]
 }
 
