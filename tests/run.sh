@@ -33,7 +33,6 @@ crash::after_kill_9
 echo::
 edge::no_published_way
 fire::histories
-fire::soak
 load::slow_clients
 tls::rotation::
 '

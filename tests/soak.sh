@@ -15,4 +15,4 @@ if [ $# -ne 2 ]; then
     exit 2
 fi
 export FENCEPOST_FIRE_MINUTES="$1" FENCEPOST_FIRE_SEED="$2"
-exec cargo test --locked --test suite -- fencing::fire::soak --exact --ignored --nocapture
+exec cargo test --locked --test suite -- fencing::fire::histories --exact --nocapture

@@ -17,16 +17,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::time::Duration;
 
-use super::log::{Errand, Event, LogEntry};
+use super::log::{Answered, Errand, Event, LogEntry, Sent};
 
 /// The header by which a request is known from client to upstream.
 pub const NONCE: &str = "X-Nonce";
 /// The value that a client forges in the proxy's own fields.
 pub const FORGED: &str = "forged";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     C1,
     C2,
@@ -50,97 +49,76 @@ impl fmt::Display for Violation {
 }
 
 /// One request at the upstream; places are indices into the log.
-#[derive(Debug)]
-pub struct JudgedArrival<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct Arrival<'a> {
     pub id: usize,
     pub began: usize,
     pub ended: Option<usize>,
     pub nonce: Option<&'a str>,
     pub token: Option<u64>,
-    pub resource: Option<&'a str>,
-    pub headers: &'a [(String, String)],
+    resource: Option<&'a str>,
+    headers: &'a [(String, String)],
 }
 
-/// A request that a client sent.
-#[derive(Debug)]
-pub struct SentRequest<'a> {
-    pub at: usize,
-    pub resource: &'a str,
-    pub token: Option<u64>,
-    pub proxy: usize,
-    pub errand: Errand,
+impl<'a> Arrival<'a> {
+    /// Every value of a header.
+    fn all(&self, name: &str) -> Vec<&'a str> {
+        let lines = self.headers.iter();
+        let of_name = lines.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        of_name.map(|(_, value)| value.as_str()).collect()
+    }
 }
 
 /// A log, sorted by what it is about.
 pub struct History<'a> {
-    pub log: &'a [LogEntry],
-    pub arrivals: Vec<JudgedArrival<'a>>,
+    log: &'a [LogEntry],
+    pub arrivals: Vec<Arrival<'a>>,
     /// Parts of requests that arrived after the upstream was done with them: handled as new from
     /// there.
-    resumed: Vec<JudgedArrival<'a>>,
-    pub asks: HashMap<&'a str, SentRequest<'a>>,
+    resumed: Vec<Arrival<'a>>,
+    /// By nonce, with the place in the log.
+    sent: HashMap<&'a str, (usize, &'a Sent)>,
 }
 
 impl<'a> History<'a> {
     pub fn of(log: &'a [LogEntry]) -> Self {
-        let mut arrivals: BTreeMap<usize, JudgedArrival<'a>> = BTreeMap::new();
-        let mut asks = HashMap::new();
-        let mut resumed: Vec<JudgedArrival<'a>> = Vec::new();
+        let mut arrivals: BTreeMap<usize, Arrival<'a>> = BTreeMap::new();
+        let mut resumed: Vec<Arrival<'a>> = Vec::new();
+        let mut sent = HashMap::new();
         for (at, entry) in log.iter().enumerate() {
             match &entry.event {
-                Event::Began { arrival } => {
-                    let new = JudgedArrival {
-                        id: *arrival,
-                        began: at,
-                        ended: None,
-                        nonce: None,
-                        token: None,
-                        resource: None,
-                        headers: &[],
-                    };
-                    arrivals.insert(*arrival, new);
+                Event::Began(id) => {
+                    let arrival = arrivals.entry(*id).or_default();
+                    (arrival.id, arrival.began) = (*id, at);
                 }
-                Event::Head { arrival, headers } => {
-                    if let Some(arrival) = arrivals.get_mut(arrival) {
-                        let first = |name| values(headers, name).next();
+                Event::Head(id, headers) => {
+                    if let Some(arrival) = arrivals.get_mut(id) {
                         arrival.headers = headers;
-                        arrival.nonce = first(NONCE);
-                        arrival.token =
-                            first("x-fencing-token").and_then(|token| token.parse().ok());
-                        arrival.resource = first("x-fencing-resource");
+                        let first = |name| arrival.all(name).first().copied();
+                        let token = first("x-fencing-token");
+                        let (nonce, resource) = (first(NONCE), first("x-fencing-resource"));
+                        (arrival.nonce, arrival.resource) = (nonce, resource);
+                        arrival.token = token.and_then(|token| token.parse().ok());
                     }
                 }
-                Event::Ended { arrival, .. } => {
-                    let again = resumed.iter_mut().rev().find(|again| again.id == *arrival);
-                    if let Some(arrival) = again.or_else(|| arrivals.get_mut(arrival)) {
+                Event::Ended(id, _) => {
+                    let again = resumed.iter_mut().rev().find(|again| again.id == *id);
+                    if let Some(arrival) = again.or_else(|| arrivals.get_mut(id)) {
                         arrival.ended = Some(at);
                     }
                 }
-                Event::Resumed { arrival } => {
-                    if let Some(arrival) = arrivals.get(arrival) {
+                Event::Resumed(id) => {
+                    if let Some(arrival) = arrivals.get(id) {
                         let (began, ended) = (at, None);
-                        resumed.push(JudgedArrival {
+                        resumed.push(Arrival {
                             began,
                             ended,
-                            ..*arrival
+                            ..arrival.clone()
                         });
                     }
                 }
-                Event::Sent {
-                    nonce,
-                    resource,
-                    token,
-                    proxy,
-                    errand,
-                } => {
-                    let ask = SentRequest {
-                        at,
-                        resource,
-                        token: *token,
-                        proxy: *proxy,
-                        errand: *errand,
-                    };
-                    asks.insert(nonce.as_str(), ask);
+                Event::Sent(request) => {
+                    sent.insert(request.nonce.as_str(), (at, request));
                 }
                 _ => {}
             }
@@ -149,16 +127,17 @@ impl<'a> History<'a> {
             log,
             arrivals: arrivals.into_values().collect(),
             resumed,
-            asks,
+            sent,
         }
     }
 
-    fn when(&self, at: usize) -> Duration {
-        self.log[at].at
+    /// The request with this nonce, and where in the log it was sent.
+    pub fn sent(&self, nonce: &str) -> Option<(usize, &'a Sent)> {
+        self.sent.get(nonce).copied()
     }
 
     /// For each resource its fenced arrivals, and what came of them later.
-    pub fn by_resource(&self) -> BTreeMap<&'a str, Vec<&JudgedArrival<'a>>> {
+    pub fn by_resource(&self) -> BTreeMap<&'a str, Vec<&Arrival<'a>>> {
         let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for arrival in self.arrivals.iter().chain(&self.resumed) {
             if let (Some(resource), Some(_)) = (arrival.resource, arrival.token) {
@@ -167,317 +146,246 @@ impl<'a> History<'a> {
         }
         sorted
     }
-}
 
-fn values<'a>(headers: &'a [(String, String)], name: &str) -> impl Iterator<Item = &'a str> {
-    headers
-        .iter()
-        .filter(move |(key, _)| key.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.as_str())
+    /// An arrival with a token, in words.
+    fn told(&self, arrival: &Arrival) -> String {
+        let token = arrival.token.unwrap_or_default();
+        let when = |at: usize| format!("{:?}", self.log[at].at);
+        let (began, ended) = (when(arrival.began), arrival.ended.map(when));
+        let ended = ended.map_or_else(|| "and never ended".to_owned(), |at| format!("to {at}"));
+        format!("token {token} (#{}, from {began} {ended})", arrival.id)
+    }
 }
 
 /// Every rule that the log breaks, in the rules' order.
 pub fn check(log: &[LogEntry]) -> Vec<Violation> {
     let history = History::of(log);
-    let mut found = Vec::new();
-    marks(&history, &mut found);
-    order(&history, &mut found);
-    claims(&history, &mut found);
-    answers(&history, &mut found);
-    recovery(&history, &mut found);
-    arrivals(&history, &mut found);
-    found.sort_by_key(|violation| violation.rule);
-    found
+    let (c1, c3) = marks(&history);
+    let found = [
+        (Rule::C1, c1),
+        (Rule::C2, order(&history)),
+        (Rule::C2, claims(&history)),
+        (Rule::C3, c3),
+        (Rule::C4, answers(&history)),
+        (Rule::C5, recovery(&history)),
+        (Rule::C6, arrivals(&history)),
+    ];
+    let violations = |(rule, said): (Rule, Vec<String>)| {
+        let all = said.into_iter();
+        all.map(move |said| Violation { rule, said })
+    };
+    found.into_iter().flat_map(violations).collect()
 }
 
-fn blame(found: &mut Vec<Violation>, rule: Rule, said: String) {
-    found.push(Violation { rule, said });
+/// The first eight, in words.
+pub fn first_of(violations: &[Violation]) -> Vec<String> {
+    let mut lines: Vec<String> = violations.iter().take(8).map(ToString::to_string).collect();
+    if violations.len() > 8 {
+        lines.push(format!("and {} more", violations.len() - 8));
+    }
+    lines
 }
 
-/// The least that a resource's mark can be, and the rule that says so.
-#[derive(Clone, Default)]
-struct Floors {
-    /// By the first bytes at the upstream.
-    sent: BTreeMap<String, u64>,
-    /// By what was read or told before.
-    known: BTreeMap<String, u64>,
-}
+/// The least that each resource's mark can be.
+type Floor<'a> = BTreeMap<&'a str, u64>;
 
-fn raise(floor: &mut BTreeMap<String, u64>, resource: &str, to: u64) {
-    let known = floor.entry(resource.to_owned()).or_insert(to);
+fn raise<'a>(floor: &mut Floor<'a>, resource: &'a str, to: u64) {
+    let known = floor.entry(resource).or_insert(to);
     *known = to.max(*known);
 }
 
+/// The marks that are below the floor, and the reason for it.
+fn below(floor: &Floor, marks: &BTreeMap<String, u64>, why: &str) -> Vec<String> {
+    let marks = floor
+        .iter()
+        .map(|(name, least)| (name, marks.get(*name), least));
+    let lower = marks.filter(|(_, mark, least)| mark < &Some(*least));
+    lower
+        .map(|(name, mark, least)| format!("{name}: the mark read is {mark:?}, and {least} {why}"))
+        .collect()
+}
+
 /// C1 and C3: one pass over the log. A look is bound by what had happened before it began.
-fn marks(history: &History, found: &mut Vec<Violation>) {
-    let begun: HashMap<usize, &JudgedArrival> =
-        history.arrivals.iter().map(|a| (a.began, a)).collect();
-    let mut floors = Floors::default();
-    let mut presented: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
-    let mut looks: HashMap<usize, Floors> = HashMap::new();
-    // The latest first byte that a successful look has followed.
-    let mut looked_since = 0;
-    let mut began_at: HashMap<usize, usize> = HashMap::new();
+fn marks(history: &History) -> (Vec<String>, Vec<String>) {
+    let begun: HashMap<usize, &Arrival> = history.arrivals.iter().map(|a| (a.began, a)).collect();
+    // By the first bytes at the upstream, and by what was read or told before.
+    let (mut sent, mut known) = (Floor::new(), Floor::new());
+    let mut presented: BTreeSet<(&str, u64)> = BTreeSet::new();
+    // Both floors and the place of the latest look, and the place of the latest that succeeded.
+    let (mut look, mut looked) = ((Floor::new(), Floor::new(), 0), 0);
+    let (mut c1, mut c3) = (Vec::new(), Vec::new());
     for (at, entry) in history.log.iter().enumerate() {
+        let mut told: Vec<(&str, u64)> = Vec::new();
         match &entry.event {
-            Event::Began { .. } => {
+            Event::Began(_) => {
                 let arrival = begun[&at];
                 if let (Some(resource), Some(token)) = (arrival.resource, arrival.token) {
-                    raise(&mut floors.sent, resource, token);
+                    raise(&mut sent, resource, token);
                 }
             }
-            Event::Sent {
-                resource,
-                token: Some(token),
-                ..
-            } => {
-                presented.entry(resource).or_default().insert(*token);
+            Event::Sent(request) => {
+                presented.extend(request.token.map(|token| (&*request.resource, token)));
             }
-            Event::Answered {
-                nonce,
-                mark: Some(mark),
-                ..
-            } => {
-                if let Some(ask) = history.asks.get(nonce.as_str()) {
-                    from_somebody(&presented, ask.resource, *mark, entry.at, found);
-                    raise(&mut floors.known, ask.resource, *mark);
-                }
+            Event::Answered(answer) => {
+                let request = history.sent(&answer.nonce).map(|(_, request)| request);
+                told.extend(request.map(|request| &*request.resource).zip(answer.mark));
             }
-            Event::Look { look } => {
-                looks.insert(*look, floors.clone());
-                began_at.insert(*look, at);
-            }
-            Event::Marks { look, marks } => {
-                let Floors { sent, known } = looks.remove(look).unwrap_or_default();
-                looked_since = looked_since.max(began_at.get(look).copied().unwrap_or(0));
-                compare(Rule::C1, &sent, marks, entry.at, found);
-                compare(Rule::C3, &known, marks, entry.at, found);
-                for (resource, mark) in marks {
-                    from_somebody(&presented, resource, *mark, entry.at, found);
-                    raise(&mut floors.known, resource, *mark);
-                }
+            Event::Look => look = (sent.clone(), known.clone(), at),
+            Event::Marks(marks) => {
+                looked = look.2;
+                c1.extend(below(&look.0, marks, "has arrived"));
+                c3.extend(below(&look.1, marks, "was the mark before"));
+                told.extend(marks.iter().map(|(resource, mark)| (&**resource, *mark)));
             }
             _ => {}
         }
-    }
-    let unseen = |a: &&JudgedArrival| a.token.is_some() && a.began > looked_since;
-    if let Some(arrival) = history.arrivals.iter().find(unseen) {
-        let said = format!(
-            "nobody could read the marks after the first byte of #{}, so nothing is known of it",
-            arrival.id
-        );
-        blame(found, Rule::C1, said);
-    }
-}
-
-fn compare(
-    rule: Rule,
-    floor: &BTreeMap<String, u64>,
-    marks: &BTreeMap<String, u64>,
-    at: Duration,
-    found: &mut Vec<Violation>,
-) {
-    for (resource, least) in floor {
-        let mark = marks.get(resource);
-        if mark < Some(least) {
-            let why = if rule == Rule::C1 {
-                "has arrived"
-            } else {
-                "was the mark before"
-            };
-            let said =
-                format!("{resource}: the mark read at {at:?} is {mark:?}, and {least} {why}");
-            blame(found, rule, said);
+        for (resource, mark) in told {
+            if !presented.contains(&(resource, mark)) {
+                let at = entry.at;
+                c3.push(format!(
+                    "{resource}: {mark} is the mark at {at:?}, and nobody has presented it"
+                ));
+            }
+            raise(&mut known, resource, mark);
         }
     }
-}
-
-fn from_somebody(
-    presented: &BTreeMap<&str, BTreeSet<u64>>,
-    resource: &str,
-    mark: u64,
-    at: Duration,
-    found: &mut Vec<Violation>,
-) {
-    let known = presented
-        .get(resource)
-        .is_some_and(|tokens| tokens.contains(&mark));
-    if !known {
-        let said = format!("{resource}: {mark} is the mark at {at:?}, and nobody has presented it");
-        blame(found, Rule::C3, said);
-    }
+    let unseen = |a: &&Arrival| a.token.is_some() && a.began > looked;
+    c1.extend(history.arrivals.iter().find(unseen).map(|arrival| {
+        let id = arrival.id;
+        format!("nobody could read the marks after the first byte of #{id}: nothing is known of it")
+    }));
+    (c1, c3)
 }
 
 /// C2.
-fn order(history: &History, found: &mut Vec<Violation>) {
+fn order(history: &History) -> Vec<String> {
+    let mut found = Vec::new();
     for (resource, arrivals) in history.by_resource() {
         for newer in &arrivals {
-            for older in arrivals.iter().filter(|older| older.token < newer.token) {
-                if older.ended.is_some_and(|ended| ended < newer.began) {
-                    continue;
-                }
-                let until = older.ended.map_or_else(
-                    || "and never ended".to_owned(),
-                    |ended| format!("to {:?}", history.when(ended)),
-                );
-                let said = format!(
-                    "{resource}: token {} (#{}) began at {:?} while {} (#{}) was yet to be done with: from {:?} {until}",
-                    newer.token.unwrap_or_default(),
-                    newer.id,
-                    history.when(newer.began),
-                    older.token.unwrap_or_default(),
-                    older.id,
-                    history.when(older.began),
-                );
-                blame(found, Rule::C2, said);
-            }
+            let older = arrivals.iter().filter(|older| older.token < newer.token);
+            let overlaps = older.filter(|older| older.ended.is_none_or(|at| at >= newer.began));
+            found.extend(overlaps.map(|older| {
+                let (newer, older) = (history.told(newer), history.told(older));
+                format!("{resource}: {newer} began while this was yet to be done with: {older}")
+            }));
         }
     }
+    found
 }
 
 /// C2, of claims.
-fn claims(history: &History, found: &mut Vec<Violation>) {
+fn claims(history: &History) -> Vec<String> {
     let by_resource = history.by_resource();
+    let mut found = Vec::new();
     for (at, entry) in history.log.iter().enumerate() {
-        let Event::Answered {
-            nonce, status: 204, ..
-        } = &entry.event
-        else {
-            continue;
-        };
-        let Some(ask) = history
-            .asks
-            .get(nonce.as_str())
-            .filter(|ask| ask.errand == Errand::Claim)
-        else {
-            continue;
-        };
-        let older = by_resource.get(ask.resource).into_iter().flatten();
-        for older in older.filter(|older| older.token < ask.token) {
-            if older.ended.is_none_or(|ended| ended > at) {
-                let said = format!(
-                    "{}: the claim {nonce} of {} was granted at {:?}, and {} (#{}) was at work after it",
-                    ask.resource,
-                    ask.token.unwrap_or_default(),
-                    entry.at,
-                    older.token.unwrap_or_default(),
-                    older.id,
-                );
-                blame(found, Rule::C2, said);
-            }
+        if let Event::Answered(answer) = &entry.event
+            && answer.status == 204
+            && let Some((_, claim)) = history.sent(&answer.nonce)
+            && claim.errand == Errand::Claim
+        {
+            let arrivals = by_resource.get(&*claim.resource).into_iter().flatten();
+            let older = arrivals.filter(|older| older.token < claim.token);
+            let at_work = older.filter(|older| older.ended.is_none_or(|ended| ended > at));
+            found.extend(at_work.map(|older| {
+                let (at, older) = (entry.at, history.told(older));
+                format!("{claim:?} was granted at {at:?}, and this was at work after it: {older}")
+            }));
         }
     }
+    found
 }
 
 /// C4.
-fn answers(history: &History, found: &mut Vec<Violation>) {
-    let arrived: HashMap<&str, &JudgedArrival> = history
-        .arrivals
-        .iter()
+fn answers(history: &History) -> Vec<String> {
+    let arrivals = history.arrivals.iter();
+    let arrived: HashMap<&str, &Arrival> = arrivals
         .filter_map(|arrival| Some((arrival.nonce?, arrival)))
         .collect();
+    let mut found = Vec::new();
     for entry in history.log {
-        let Event::Answered {
-            nonce,
-            status,
-            outcome,
-            ..
-        } = &entry.event
-        else {
+        let Event::Answered(answer) = &entry.event else {
             continue;
         };
-        let arrival = arrived.get(nonce.as_str());
-        let claim = history
-            .asks
-            .get(nonce.as_str())
-            .is_some_and(|ask| ask.errand == Errand::Claim);
+        let Answered { nonce, outcome, .. } = answer;
+        let sent = history.sent(nonce);
         let forwarded = match outcome.as_deref() {
             Some("outcome-unknown") => continue,
             Some(_) => false,
-            None => !claim,
+            None => sent.is_none_or(|(_, sent)| sent.errand != Errand::Claim),
         };
-        if let Some(arrival) = arrival.filter(|_| !forwarded) {
-            let said = format!(
-                "{nonce} was answered {status} {} at {:?}, which says that it was not forwarded, and it arrived as #{}",
-                outcome.as_deref().unwrap_or("(claimed)"),
-                entry.at,
-                arrival.id,
-            );
-            blame(found, Rule::C4, said);
-        }
-        if forwarded && arrival.is_none() {
-            let said = format!(
-                "{nonce} was answered {status} in the upstream's name at {:?}, and never arrived there",
-                entry.at
-            );
-            blame(found, Rule::C4, said);
+        let at = entry.at;
+        match arrived.get(nonce.as_str()) {
+            Some(Arrival { id, .. }) if !forwarded => found.push(format!(
+                "{answer:?} at {at:?} says that it was not forwarded, and it arrived as #{id}"
+            )),
+            None if forwarded => found.push(format!(
+                "{answer:?} at {at:?} is in the upstream's name, and it never arrived there"
+            )),
+            _ => {}
         }
     }
+    found
 }
 
 /// C5, of one history.
-fn recovery(history: &History, found: &mut Vec<Violation>) {
-    for entry in history.log {
-        if let Event::Recovered {
-            resource,
-            yes: false,
-        } = &entry.event
-        {
-            let said = format!("{resource} takes no newer token, with all faults over");
-            blame(found, Rule::C5, said);
-        }
-    }
+fn recovery(history: &History) -> Vec<String> {
+    let events = history.log.iter().map(|entry| &entry.event);
+    events
+        .filter_map(|event| match event {
+            Event::Unrecovered(what) => Some(what.clone()),
+            _ => None,
+        })
+        .collect()
 }
 
 /// C6.
-fn arrivals(history: &History, found: &mut Vec<Violation>) {
+fn arrivals(history: &History) -> Vec<String> {
+    let mut found = Vec::new();
     let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
     for arrival in &history.arrivals {
         // Without a head there was nothing to work on.
         if arrival.headers.is_empty() {
             continue;
         }
-        if let Some(wrong) = dress(history, arrival) {
-            let said = format!("#{} {wrong}", arrival.id);
-            blame(found, Rule::C6, said);
-        }
+        let id = arrival.id;
+        found.extend(dress(history, arrival).map(|wrong| format!("#{id} {wrong}")));
         let Some(nonce) = arrival.nonce else { continue };
-        let ask = history.asks.get(nonce);
-        let read = ask.is_some_and(|ask| ask.errand == Errand::Unfenced);
+        let sent = history.sent(nonce);
+        let read = sent.is_some_and(|(_, sent)| sent.errand == Errand::Unfenced);
         let before = seen.entry(nonce).or_default();
         if before.len() > usize::from(read) {
-            let said = format!("{nonce} arrived as #{} after {before:?}", arrival.id);
-            blame(found, Rule::C6, said);
+            found.push(format!("{nonce} arrived as #{id} after {before:?}"));
         }
-        before.push(arrival.id);
+        before.push(id);
     }
+    found
 }
 
-/// Checks an arrival's headers.
-fn dress(history: &History, arrival: &JudgedArrival) -> Option<String> {
-    let all = |name| values(arrival.headers, name).collect::<Vec<_>>();
+/// The first header of an arrival that is wrong.
+fn dress(history: &History, arrival: &Arrival) -> Option<String> {
+    let all = |name| arrival.all(name);
     let [nonce] = all(NONCE)[..] else {
         return Some("carries no client's nonce".to_owned());
     };
-    let Some(ask) = history.asks.get(nonce) else {
+    let Some((sent_at, sent)) = history.sent(nonce) else {
         return Some(format!("carries {nonce}, which nobody sent"));
     };
-    if ask.at > arrival.began {
+    if sent_at > arrival.began {
         return Some(format!("carries {nonce}, which was sent later"));
     }
-    let (token, resource) = (ask.token.map(|t| t.to_string()), ask.resource);
-    let fenced = match ask.errand {
+    let token = sent.token.map(|token| token.to_string());
+    let fields = [
+        ("x-fencing-token", token.as_deref().unwrap_or_default()),
+        ("x-fencing-resource", &*sent.resource),
+    ];
+    let fenced = match sent.errand {
         Errand::Fenced { .. } => true,
         Errand::Unfenced => false,
         Errand::Claim => return Some(format!("is {nonce}, a claim")),
         Errand::Wrong => return Some(format!("is {nonce}, which no rule lets through")),
     };
-    let want: &[&str] = &[token.as_deref().unwrap_or_default()];
-    for (name, want) in [
-        ("x-fencing-token", want),
-        ("x-fencing-resource", &[resource]),
-    ] {
-        let want = if fenced { want } else { &[] };
+    for (name, want) in fields {
+        let want = if fenced { vec![want] } else { vec![] };
         if all(name) != want {
             return Some(format!("has {name} {:?} instead of {want:?}", all(name)));
         }
@@ -488,7 +396,7 @@ fn dress(history: &History, arrival: &JudgedArrival) -> Option<String> {
         }
     }
     let keys = all("idempotency-key").len();
-    if ask.errand == (Errand::Fenced { keyed: true }) && keys != 1 {
+    if sent.errand == (Errand::Fenced { keyed: true }) && keys != 1 {
         return Some(format!("has {keys} idempotency keys"));
     }
     let forged = arrival.headers.iter().find(|(name, value)| {

@@ -3,358 +3,141 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::check::{FORGED, NONCE, Rule, check};
-use super::log::{Errand, Event, LogEntry};
+use super::check::{FORGED, NONCE, check};
+use super::log::{Answered, Errand, Event, LogEntry, Sent};
 
-/// A log in the making: an entry each millisecond.
-#[derive(Default)]
-struct ScriptedLog(Vec<LogEntry>);
+/// A log's name; its events, an entry each millisecond; the rules that it breaks, and a part of
+/// the first violation.
+///
+/// All is about `order:r0`. `whole` is a request from its sending to its answer, and `arrives` its
+/// arrival with a look at the marks behind the first byte, which finds the last number.
+const LOGS: &str = r#"
+all is right
+whole 0 a 5, ask b 6, ask c 5, answer c 412 stale-token 6, arrives 1 b 6 6,
+ask d 6, arrives 2 d 6 6, ended 1, answer b 200, ended 2, answer d 502 outcome-unknown,
+claim e 7, answer e 204 claimed, look, marks 7
 
-impl ScriptedLog {
-    fn add(mut self, event: Event) -> Self {
-        let at = Duration::from_millis(self.0.len() as u64);
-        self.0.push(LogEntry { at, event });
-        self
+a first byte before its mark
+ask a 5, ask b 4, arrives 0 a 5 4, ended 0, answer a 200
+C1: 5 has arrived
+
+no mark at all
+ask a 5, first 0, look, marks, head 0 a 5, ended 0
+C1: None, and 5
+
+a mark that a crash has lost
+whole 0 a 4, whole 1 b 5, look, look, marks 4
+C1 C3: 5 has arrived
+
+a first byte that nobody could look behind
+whole 0 a 5, ask b 5, first 1, head 1 b 5, ended 1
+C1: nobody could read the marks
+
+a first byte whose only look failed
+whole 0 a 5, ask b 5, first 1, look, head 1 b 5, ended 1
+C1: nobody could read the marks
+
+a look that began before the first byte proves nothing
+ask z 4, ask a 5, look, first 0, marks 4, head 0 a 5, ended 0, look, marks 5
+
+work that overlaps
+ask a 5, ask b 6, arrives 0 a 5 6, arrives 1 b 6 6, ended 0, ended 1
+C2: token 6 (#1, from
+
+an older token that arrives last
+whole 0 b 6, ask a 5, arrives 1 a 5 6, ended 1, answer a 200
+C2: was yet to be done with: token 5 (#1
+
+work that never ends
+ask a 5, arrives 0 a 5 5, whole 1 b 6
+C2: and never ended
+
+bytes of an older token after a newer one
+ask a 5, arrives 0 a 5 5, ended 0, whole 1 b 6, resumed 0, ended 0
+C2: was yet to be done with: token 5 (#0
+
+work after a claim was granted
+ask a 5, arrives 0 a 5 5, claim e 7, answer e 204 claimed, ended 0, answer a 200, look, marks 7
+C2: Sent { nonce: "e"
+
+a mark that falls
+whole 0 a 4, ask b 5, look, marks 5, look, marks 4
+C3: 5 was the mark before
+
+a mark that was told and is not there
+ask b 5, ask a 4, answer a 412 stale-token 5, look, marks 4
+C3: 5 was the mark before
+
+a mark that nobody presented
+whole 0 a 5, look, marks 9
+C3: nobody has presented it
+
+an arrival of what the store could not judge
+ask a 5, arrives 0 a 5 5, ended 0, answer a 503 store-unavailable
+C4: it arrived as #0
+
+an arrival of what was stale
+ask a 5, arrives 0 a 5 5, ended 0, answer a 412 stale-token
+C4: it arrived as #0
+
+an arrival at an upstream that was out of reach
+ask a 5, arrives 0 a 5 5, ended 0, answer a 502 upstream-unreachable
+C4: it arrived as #0
+
+an arrival after the denial
+ask a 5, answer a 503 older-in-flight, arrives 0 a 5 5, ended 0
+C4: it arrived as #0
+
+an answer that the upstream never gave
+ask a 5, answer a 200
+C4: never arrived there
+
+a resource that stays shut
+whole 0 a 5, shut
+C5: takes no newer token
+
+a request that is sent twice
+whole 0 a 5, arrives 1 a 5 5, ended 1
+C6: arrived as #1 after [0]
+
+a read that is not fenced, and is sent twice
+read a 5, unfenced 0 a, ended 0, unfenced 1 a, ended 1
+
+a read that is not fenced, and is sent three times
+read a 5, unfenced 0 a, ended 0, unfenced 1 a, ended 1, unfenced 2 a, ended 2
+C6: arrived as #2 after [0, 1]
+
+a claim that arrives
+claim a 5, arrives 0 a 5 5, ended 0
+C6: a claim
+
+a wrong request that arrives
+wrong a 5, arrives 0 a 5 5, ended 0
+C6: no rule lets through
+"#;
+
+#[test]
+fn each_rule_that_a_log_breaks_is_found_and_no_other() {
+    for log in LOGS.trim().split("\n\n") {
+        let of_rules = |line: &&str| line.starts_with('C');
+        let (verdict, script): (Vec<_>, Vec<_>) = log.lines().skip(1).partition(of_rules);
+        let verdict = verdict.first().and_then(|line| line.split_once(": "));
+        let (rules, says) = verdict.unwrap_or_default();
+        breaks(events(&script.join(" ")), rules, says);
     }
-
-    fn sent(self, nonce: &str, token: u64, errand: Errand) -> Self {
-        self.add(Event::Sent {
-            nonce: nonce.to_owned(),
-            resource: "order:r0".to_owned(),
-            token: Some(token),
-            proxy: 0,
-            errand,
-        })
-    }
-
-    fn ask(self, nonce: &str, token: u64) -> Self {
-        self.sent(nonce, token, Errand::Fenced { keyed: true })
-    }
-
-    fn answered(self, nonce: &str, status: u16, outcome: Option<&str>, mark: Option<u64>) -> Self {
-        self.add(Event::Answered {
-            nonce: nonce.to_owned(),
-            status,
-            outcome: outcome.map(str::to_owned),
-            mark,
-        })
-    }
-
-    /// The first byte, a look at the marks that finds `mark`, the head.
-    fn began(self, arrival: usize, nonce: &str, token: u64, mark: u64) -> Self {
-        self.add(Event::Began { arrival })
-            .marks(arrival, mark)
-            .head(arrival, &dress(nonce, token))
-    }
-
-    fn head(self, arrival: usize, headers: &[(&str, &str)]) -> Self {
-        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let headers = headers.iter().map(owned).collect();
-        self.add(Event::Head { arrival, headers })
-    }
-
-    fn marks(self, look: usize, mark: u64) -> Self {
-        let marks = BTreeMap::from([("order:r0".to_owned(), mark)]);
-        self.add(Event::Look { look })
-            .add(Event::Marks { look, marks })
-    }
-
-    fn ended(self, arrival: usize) -> Self {
-        let how = "answered";
-        self.add(Event::Ended { arrival, how })
-    }
-
-    fn done(self, nonce: &str) -> Self {
-        self.answered(nonce, 200, None, None)
-    }
-
-    /// A request from its sending to its answer.
-    fn whole(self, arrival: usize, nonce: &str, token: u64) -> Self {
-        self.ask(nonce, token)
-            .began(arrival, nonce, token, token)
-            .ended(arrival)
-            .done(nonce)
-    }
-
-    #[track_caller]
-    fn breaks(self, rules: &[Rule], says: &str) {
-        let found = check(&self.0);
-        let broken: Vec<_> = found.iter().map(|violation| violation.rule).collect();
-        assert_eq!(broken, rules, "{found:#?}");
-        let said = found.first().map(ToString::to_string).unwrap_or_default();
-        assert!(said.contains(says), "{said}");
-    }
-}
-
-/// The headers that a proxy sends upstream; leaks nothing that a test would mind.
-fn dress(nonce: &str, token: u64) -> Vec<(&'static str, &'static str)> {
-    vec![
-        (NONCE, nonce.to_owned().leak()),
-        ("X-Fencing-Token", token.to_string().leak()),
-        ("X-Fencing-Resource", "order:r0"),
-        ("Idempotency-Key", "k"),
-        ("X-Forwarded-For", "127.0.0.1"),
-        ("Via", "1.1 fencepost"),
-    ]
-}
-
-fn without(name: &str) -> Vec<(&'static str, &'static str)> {
-    let mut headers = dress("a", 5);
-    headers.retain(|(known, _)| *known != name);
-    headers
 }
 
 #[test]
-fn a_history_in_which_all_is_right_is_not_blamed() {
-    ScriptedLog::default()
-        .whole(0, "a", 5)
-        .ask("b", 6)
-        .ask("c", 5)
-        .answered("c", 412, Some("stale-token"), Some(6))
-        .began(1, "b", 6, 6)
-        .ask("d", 6)
-        .began(2, "d", 6, 6)
-        .ended(1)
-        .done("b")
-        .ended(2)
-        .answered("d", 502, Some("outcome-unknown"), None)
-        .sent("e", 7, Errand::Claim)
-        .answered("e", 204, Some("claimed"), None)
-        .marks(9, 7)
-        .add(Event::Recovered {
-            resource: "order:r0".to_owned(),
-            yes: true,
-        })
-        .breaks(&[], "");
-}
-
-#[test]
-fn c1_a_first_byte_before_its_mark() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .ask("b", 4)
-        .began(0, "a", 5, 4)
-        .ended(0)
-        .done("a")
-        .breaks(&[Rule::C1], "5 has arrived");
-}
-
-#[test]
-fn c1_no_mark_at_all() {
-    let no_marks = Event::Marks {
-        look: 0,
-        marks: BTreeMap::new(),
+fn a_header_that_the_proxy_did_not_set_is_found() {
+    let without = |name| {
+        let mut headers = dress("a", "5");
+        headers.retain(|(known, _)| known != name);
+        headers
     };
-    ScriptedLog::default()
-        .ask("a", 5)
-        .add(Event::Began { arrival: 0 })
-        .add(Event::Look { look: 0 })
-        .add(no_marks)
-        .head(0, &dress("a", 5))
-        .ended(0)
-        .breaks(&[Rule::C1], "None, and 5");
-}
-
-#[test]
-fn c1_a_mark_that_a_crash_has_lost() {
-    ScriptedLog::default()
-        .whole(0, "a", 4)
-        .whole(1, "b", 5)
-        .add(Event::Look { look: 7 })
-        .add(Event::NoMarks {
-            look: 7,
-            why: "killed".to_owned(),
-        })
-        .marks(8, 4)
-        .breaks(&[Rule::C1, Rule::C3], "5 has arrived");
-}
-
-#[test]
-fn c1_a_first_byte_that_nobody_could_look_behind() {
-    ScriptedLog::default()
-        .whole(0, "a", 5)
-        .ask("b", 5)
-        .add(Event::Began { arrival: 1 })
-        .head(1, &dress("b", 5))
-        .ended(1)
-        .breaks(&[Rule::C1], "nobody could read the marks");
-}
-
-#[test]
-fn c1_a_look_that_began_before_the_first_byte_proves_nothing() {
-    ScriptedLog::default()
-        .ask("z", 4)
-        .ask("a", 5)
-        .add(Event::Look { look: 0 })
-        .add(Event::Began { arrival: 0 })
-        .add(Event::Marks {
-            look: 0,
-            marks: BTreeMap::from([("order:r0".to_owned(), 4)]),
-        })
-        .head(0, &dress("a", 5))
-        .ended(0)
-        .marks(1, 5)
-        .breaks(&[], "");
-}
-
-#[test]
-fn c2_work_that_overlaps() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .ask("b", 6)
-        .began(0, "a", 5, 6)
-        .began(1, "b", 6, 6)
-        .ended(0)
-        .ended(1)
-        .breaks(&[Rule::C2], "token 6 (#1) began");
-}
-
-#[test]
-fn c2_an_older_token_that_arrives_last() {
-    ScriptedLog::default()
-        .whole(0, "b", 6)
-        .ask("a", 5)
-        .began(1, "a", 5, 6)
-        .ended(1)
-        .done("a")
-        .breaks(&[Rule::C2], "while 5 (#1) was yet to be done with");
-}
-
-#[test]
-fn c2_work_that_never_ends() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .began(0, "a", 5, 5)
-        .whole(1, "b", 6)
-        .breaks(&[Rule::C2], "and never ended");
-}
-
-#[test]
-fn c2_bytes_of_an_older_token_after_a_newer_one() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .began(0, "a", 5, 5)
-        .ended(0)
-        .whole(1, "b", 6)
-        .add(Event::Resumed { arrival: 0 })
-        .ended(0)
-        .breaks(&[Rule::C2], "while 5 (#0) was yet to be done with");
-}
-
-#[test]
-fn c2_work_after_a_claim_was_granted() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .began(0, "a", 5, 5)
-        .sent("e", 7, Errand::Claim)
-        .answered("e", 204, Some("claimed"), None)
-        .ended(0)
-        .done("a")
-        .marks(9, 7)
-        .breaks(&[Rule::C2], "the claim e of 7");
-}
-
-#[test]
-fn c3_a_mark_that_falls() {
-    ScriptedLog::default()
-        .whole(0, "a", 4)
-        .ask("b", 5)
-        .marks(7, 5)
-        .marks(8, 4)
-        .breaks(&[Rule::C3], "5 was the mark before");
-}
-
-#[test]
-fn c3_a_mark_that_was_told_and_is_not_there() {
-    ScriptedLog::default()
-        .ask("b", 5)
-        .ask("a", 4)
-        .answered("a", 412, Some("stale-token"), Some(5))
-        .marks(8, 4)
-        .breaks(&[Rule::C3], "5 was the mark before");
-}
-
-#[test]
-fn c3_a_mark_that_nobody_presented() {
-    ScriptedLog::default()
-        .whole(0, "a", 5)
-        .marks(8, 9)
-        .breaks(&[Rule::C3], "nobody has presented it");
-}
-
-#[test]
-fn c4_an_arrival_that_was_denied() {
-    for (status, outcome) in [
-        (503, "store-unavailable"),
-        (412, "stale-token"),
-        (502, "upstream-unreachable"),
-    ] {
-        ScriptedLog::default()
-            .ask("a", 5)
-            .began(0, "a", 5, 5)
-            .ended(0)
-            .answered("a", status, Some(outcome), None)
-            .breaks(&[Rule::C4], "it arrived as #0");
-    }
-}
-
-#[test]
-fn c4_an_arrival_after_the_denial() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .answered("a", 503, Some("older-in-flight"), None)
-        .began(0, "a", 5, 5)
-        .ended(0)
-        .breaks(&[Rule::C4], "it arrived as #0");
-}
-
-#[test]
-fn c4_an_answer_that_the_upstream_never_gave() {
-    ScriptedLog::default()
-        .ask("a", 5)
-        .done("a")
-        .breaks(&[Rule::C4], "never arrived there");
-}
-
-#[test]
-fn c5_a_resource_that_stays_shut() {
-    ScriptedLog::default()
-        .whole(0, "a", 5)
-        .add(Event::Recovered {
-            resource: "order:r0".to_owned(),
-            yes: false,
-        })
-        .breaks(&[Rule::C5], "takes no newer token");
-}
-
-#[test]
-fn c6_a_request_that_is_sent_twice() {
-    ScriptedLog::default()
-        .whole(0, "a", 5)
-        .began(1, "a", 5, 5)
-        .ended(1)
-        .breaks(&[Rule::C6], "arrived as #1 after [0]");
-}
-
-#[test]
-fn c6_a_read_that_is_not_fenced_and_is_sent_three_times() {
-    let mut headers = dress("a", 5);
-    headers.retain(|(name, _)| !name.starts_with("X-Fencing"));
-    let sent = |times: usize| {
-        let asked = ScriptedLog::default().sent("a", 5, Errand::Unfenced);
-        (0..times).fold(asked, |log, arrival| {
-            let began = log.add(Event::Began { arrival });
-            began.head(arrival, &headers).ended(arrival)
-        })
+    let with = |name: &str, value: &str| {
+        let more = vec![(name.to_owned(), value.to_owned())];
+        [dress("a", "5"), more].concat()
     };
-    sent(2).breaks(&[], "");
-    sent(3).breaks(&[Rule::C6], "arrived as #2 after [0, 1]");
-}
-
-#[test]
-fn c6_headers_that_the_proxy_did_not_set() {
-    let forged = [dress("a", 5), vec![("X-Fencing-Other", FORGED)]].concat();
-    let twice = [dress("a", 5), vec![("x-fencing-token", "5")]].concat();
     for (headers, says) in [
         (without("X-Fencing-Token"), "x-fencing-token []"),
         (without("X-Fencing-Resource"), "x-fencing-resource []"),
@@ -362,32 +145,105 @@ fn c6_headers_that_the_proxy_did_not_set() {
         (without("Via"), "via []"),
         (without("X-Forwarded-For"), "x-forwarded-for []"),
         (without(NONCE), "no client's nonce"),
-        (dress("a", 6), "instead of [\"5\"]"),
-        (dress("b", 5), "which nobody sent"),
-        (forged, "the client's own"),
-        (twice, "x-fencing-token [\"5\", \"5\"]"),
+        (dress("a", "6"), "instead of [\"5\"]"),
+        (dress("b", "5"), "which nobody sent"),
+        (with("X-Fencing-Other", FORGED), "the client's own"),
+        (
+            with("x-fencing-token", "5"),
+            "x-fencing-token [\"5\", \"5\"]",
+        ),
     ] {
-        ScriptedLog::default()
-            .ask("x", 6)
-            .ask("a", 5)
-            .add(Event::Began { arrival: 0 })
-            .marks(0, 6)
-            .head(0, &headers)
-            .ended(0)
-            .breaks(&[Rule::C6], says);
+        let mut log = events("ask x 6, ask a 5, first 0, look, marks 6");
+        log.push(Event::Head(0, headers));
+        log.push(Event::Ended(0, "answered"));
+        breaks(log, "C6", says);
     }
 }
 
-#[test]
-fn c6_what_ought_not_to_arrive_at_all() {
-    for (errand, says) in [
-        (Errand::Claim, "a claim"),
-        (Errand::Wrong, "no rule lets through"),
-    ] {
-        ScriptedLog::default()
-            .sent("a", 5, errand)
-            .began(0, "a", 5, 5)
-            .ended(0)
-            .breaks(&[Rule::C6], says);
-    }
+/// Asserts that these rules are broken and no others, and that the first says so.
+fn breaks(events: Vec<Event>, rules: &str, says: &str) {
+    let stamped = events.into_iter().zip(0..);
+    let log: Vec<LogEntry> = stamped
+        .map(|(event, millis)| LogEntry {
+            at: Duration::from_millis(millis),
+            event,
+        })
+        .collect();
+    let found = check(&log);
+    let broken: Vec<_> = found.iter().map(|v| format!("{:?}", v.rule)).collect();
+    assert_eq!(broken.join(" "), rules, "{log:#?}\n{found:#?}");
+    let said = found.first().map(ToString::to_string).unwrap_or_default();
+    assert!(said.contains(says), "{said}");
+}
+
+fn events(script: &str) -> Vec<Event> {
+    script.split(", ").flat_map(parse).collect()
+}
+
+/// The events of one word of a script.
+fn parse(step: &str) -> Vec<Event> {
+    let resource = || "order:r0".to_owned();
+    let number = |text: &str| text.parse().expect("a number");
+    let words: Vec<&str> = step.split(' ').collect();
+    let event = match words[..] {
+        ["whole", id, nonce, token] => {
+            return events(&format!(
+                "ask {nonce} {token}, arrives {id} {nonce} {token} {token}, ended {id}, \
+                 answer {nonce} 200"
+            ));
+        }
+        ["arrives", id, nonce, token, mark] => {
+            return events(&format!(
+                "first {id}, look, marks {mark}, head {id} {nonce} {token}"
+            ));
+        }
+        ["unfenced", id, nonce] => {
+            let mut headers = dress(nonce, "");
+            headers.retain(|(name, _)| !name.starts_with("X-Fencing"));
+            let id = number(id);
+            return vec![Event::Began(id), Event::Head(id, headers)];
+        }
+        [errand @ ("ask" | "read" | "claim" | "wrong"), nonce, token] => Event::Sent(Sent {
+            nonce: nonce.to_owned(),
+            resource: resource(),
+            token: token.parse().ok(),
+            proxy: 0,
+            errand: match errand {
+                "ask" => Errand::Fenced { keyed: true },
+                "read" => Errand::Unfenced,
+                "claim" => Errand::Claim,
+                _ => Errand::Wrong,
+            },
+        }),
+        ["answer", nonce, status, ref more @ ..] => Event::Answered(Answered {
+            nonce: nonce.to_owned(),
+            status: status.parse().expect("a status"),
+            outcome: more.first().map(|outcome| (*outcome).to_owned()),
+            mark: more.get(1).and_then(|mark| mark.parse().ok()),
+        }),
+        ["first", id] => Event::Began(number(id)),
+        ["head", id, nonce, token] => Event::Head(number(id), dress(nonce, token)),
+        ["ended", id] => Event::Ended(number(id), "answered"),
+        ["resumed", id] => Event::Resumed(number(id)),
+        ["look"] => Event::Look,
+        ["marks"] => Event::Marks(BTreeMap::new()),
+        ["marks", mark] => Event::Marks([(resource(), mark.parse().expect("a mark"))].into()),
+        ["shut"] => Event::Unrecovered(format!("{} takes no newer token", resource())),
+        _ => panic!("{step}"),
+    };
+    vec![event]
+}
+
+/// The headers that a proxy sends upstream.
+fn dress(nonce: &str, token: &str) -> Vec<(String, String)> {
+    [
+        (NONCE, nonce),
+        ("X-Fencing-Token", token),
+        ("X-Fencing-Resource", "order:r0"),
+        ("Idempotency-Key", "k"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("Via", "1.1 fencepost"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
 }

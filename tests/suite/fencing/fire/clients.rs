@@ -8,15 +8,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::net::TcpSocket;
+use tokio::sync::broadcast;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::check::{FORGED, NONCE};
-use super::hub::Hub;
-use super::log::{Errand, Event, Log};
-use super::plan::{BODY_MAX, BUFFER, Conduct, FaultPoint, Form, Plan, PlannedRequest, Shown};
-use crate::support::wire::{Framing, Io, Wire, chunk};
+use super::fault::FaultPoint;
+use super::log::{Answered, Errand, Event, Log, Sent};
+use super::plan::{BODY_MAX, BUFFER, Conduct, Form, Part, Plan, PlannedRequest};
+use crate::support::client::Exchange;
+use crate::support::wire::{Io, Wire, chunk};
 use crate::support::{Request, request};
 
-/// How long a client waits for anything.
+/// The longest that a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The second half of a body that comes in drops: this many of them, and this long between two. In
 /// all that is longer than an outcome takes to settle, and than a death is waited for.
@@ -25,284 +29,260 @@ const DROP: Duration = Duration::from_millis(400);
 /// Between an attempt and the next.
 const PAUSE: Duration = Duration::from_millis(120);
 
-/// Where a proxy listens at the moment; `None` while it is down.
+/// The address of a proxy at the moment; `None` while it is down.
 pub type Directory = Arc<dyn Fn(usize) -> Option<SocketAddr> + Send + Sync>;
 
-/// One client.
-pub struct HistoryClient {
-    pub number: usize,
+/// Reports each passage of a named point by a request on its way through this proxy.
+pub type Hub = broadcast::Sender<(FaultPoint, usize)>;
+
+/// All clients of a history. Cheap to clone.
+#[derive(Clone)]
+pub struct Clients {
     pub plan: Arc<Plan>,
     pub log: Log,
-    pub began: Instant,
-    pub hub: Arc<Hub>,
+    pub hub: Hub,
     pub directory: Directory,
 }
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
-    /// Done, or refused for good.
-    Done,
+pub enum Came {
+    /// The upstream's own success.
+    Passed,
+    /// Refused for good, or left by its client.
+    Over,
     /// Refused for now, or broken.
     ForNow,
-    /// The client has left.
-    Gone,
 }
 
-/// The name of a resource, in paths and as a key.
-pub fn resource(number: usize) -> String {
-    format!("r{number}")
+/// The key of a resource.
+pub fn key(resource: usize) -> String {
+    format!("order:r{resource}")
 }
 
-impl HistoryClient {
+impl Clients {
     /// Does all that is planned.
     pub async fn run(self) {
-        for (nth, ask) in self.plan.clients[self.number].iter().enumerate() {
-            let at = self.began + ask.at;
-            tokio::time::sleep_until(at.into()).await;
+        let (began, mut running) = (Instant::now(), JoinSet::new());
+        for client in 0..self.plan.clients.len() {
+            running.spawn(self.clone().run_one(client, began));
+        }
+        running.join_all().await;
+    }
+
+    async fn run_one(self, client: usize, began: Instant) {
+        for (nth, ask) in self.plan.clients[client].iter().enumerate() {
+            sleep_until((began + Duration::from_millis(ask.at)).into()).await;
+            let mut ask = ask.clone();
             for attempt in 0..=ask.retries {
-                let nonce = format!("c{}-{nth}-{attempt}", self.number);
-                // A client's bad manners are for its first attempt.
-                let conduct = if attempt == 0 {
-                    ask.conduct
-                } else {
-                    Conduct::Plain
-                };
-                if self.attempt(ask, conduct, &nonce).await != Came::ForNow {
+                let nonce = format!("c{client}-{nth}-{attempt}");
+                if self.attempt(&ask, &nonce).await != Came::ForNow {
                     break;
                 }
-                tokio::time::sleep(PAUSE).await;
+                // A client's bad manners are for its first attempt.
+                ask.conduct = Conduct::Plain;
+                sleep(PAUSE).await;
             }
         }
     }
 
-    async fn attempt(&self, ask: &PlannedRequest, conduct: Conduct, nonce: &str) -> Came {
+    /// Sends a request once.
+    pub async fn attempt(&self, ask: &PlannedRequest, nonce: &str) -> Came {
         let Some(to) = (self.directory)(ask.proxy) else {
             return Came::ForNow;
         };
         let (request, errand) = dressed(ask, nonce);
-        self.log.add(Event::Sent {
+        self.log.add(Event::Sent(Sent {
             nonce: nonce.to_owned(),
-            resource: format!("order:{}", resource(ask.resource)),
-            token: match ask.token {
-                Shown::Token(token) => Some(token),
-                Shown::None | Shown::Malformed(_) => None,
-            },
+            resource: key(ask.resource),
+            token: ask.token,
             proxy: ask.proxy,
             errand,
-        });
-        let exchange = self.exchange(ask, conduct, nonce, to, &request);
-        let patience = match conduct {
+        }));
+        let patience = match ask.conduct {
             Conduct::Drip => PATIENCE + DROPS * DROP,
             _ => PATIENCE,
         };
-        let why = match tokio::time::timeout(patience, exchange).await {
+        let why = match timeout(patience, self.exchange(ask, nonce, to, &request)).await {
             Ok(Ok(came)) => return came,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {patience:?}"),
         };
-        self.left(nonce, why);
+        self.left(nonce, &why);
         Came::ForNow
     }
 
-    async fn pause(&self, of: &str, millis: u64) {
-        self.log.note(format!("pauses in the middle of the {of}"));
-        tokio::time::sleep(Duration::from_millis(millis)).await;
+    fn left(&self, nonce: &str, why: &str) {
+        self.log.add(Event::Left(format!("{nonce} {why}")));
     }
 
-    fn left(&self, nonce: &str, why: impl Into<String>) {
-        let (nonce, why) = (nonce.to_owned(), why.into());
-        self.log.add(Event::Left { nonce, why });
+    /// Pauses or dies where that is planned, in the middle of this part; `true`: it is dead, and
+    /// its connection is to be reset.
+    async fn interrupt(&self, ask: &PlannedRequest, nonce: &str, part: Part) -> bool {
+        match ask.conduct {
+            Conduct::Pause(at, millis) if at == part => {
+                self.log.note(format!("client: pauses: {part:?}"));
+                sleep(Duration::from_millis(millis)).await;
+            }
+            Conduct::Die(at) if at == part => {
+                self.left(nonce, &format!("client: dies: {part:?}"));
+                return true;
+            }
+            _ => {}
+        }
+        false
     }
 
     async fn exchange(
         &self,
         ask: &PlannedRequest,
-        conduct: Conduct,
         nonce: &str,
         to: SocketAddr,
         request: &Request,
     ) -> std::io::Result<Came> {
-        let pausing = matches!(conduct, Conduct::ReadStall(_) | Conduct::ReadKill);
-        let mut wire = connect(to, pausing).await?;
+        let mut wire = connect(to, ask.conduct).await?;
         let head = request.head_bytes();
         let (half, rest) = head.split_at(head.len() / 2);
         wire.send(half).await?;
-        match conduct {
-            Conduct::HeadStall(pause) => self.pause("head", pause).await,
-            Conduct::HeadKill => {
-                wire.reset();
-                self.left(nonce, "killed in the middle of the head");
-                return Ok(Came::Gone);
-            }
-            _ => {}
+        if self.interrupt(ask, nonce, Part::Head).await {
+            wire.end_by_reset();
+            return Ok(Came::Over);
         }
         wire.send(rest).await?;
         // A client that is refused early may find the connection closed for its body; the answer
         // counts.
-        let sent = self.body(ask, conduct, &mut wire).await;
-        if let Conduct::BodyKill = conduct
-            && ask.size > 0
-        {
-            wire.reset();
-            self.left(nonce, "killed in the middle of the body");
-            return Ok(Came::Gone);
+        let sent = self.body(ask, nonce, &mut wire).await;
+        if let Ok(true) = sent {
+            wire.end_by_reset();
+            return Ok(Came::Over);
         }
-        if let Conduct::Leave(pause) = conduct {
-            let answered = tokio::time::timeout(Duration::from_millis(pause), wire.fill()).await;
+        if let Conduct::Leave(pause) = ask.conduct {
+            let answered = timeout(Duration::from_millis(pause), wire.fill()).await;
             if answered.is_err() {
                 drop(wire);
-                self.left(nonce, "left before the answer");
-                return Ok(Came::Gone);
+                self.left(nonce, "client: leaves before the answer");
+                return Ok(Came::Over);
             }
         }
-        match self.answer(conduct, nonce, wire).await {
+        match self.answer(ask, nonce, Exchange::over(wire, request)).await {
             Err(error) => Err(sent.err().unwrap_or(error)),
             came => came,
         }
     }
 
+    /// Sends the body; `true`: the client has died in the middle of it.
     async fn body(
         &self,
         ask: &PlannedRequest,
-        conduct: Conduct,
+        nonce: &str,
         wire: &mut Wire,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<bool> {
+        if ask.size == 0 {
+            return Ok(false);
+        }
         let bytes = vec![b'x'; ask.size];
-        let (first, second) = bytes.split_at(ask.size / 2);
+        let (first, mut second) = bytes.split_at(ask.size / 2);
         let framed = |part: &[u8]| {
-            if ask.chunked && !part.is_empty() {
+            if ask.chunked {
                 chunk(part)
             } else {
                 part.to_vec()
             }
         };
         wire.send(&framed(first)).await?;
-        match conduct {
-            Conduct::BodyStall(pause) if ask.size > 0 => {
-                if ask.size <= BUFFER {
-                    // A buffered body is not judged before it is whole.
-                    self.hub.pass(FaultPoint::BeforeCheck, ask.proxy);
-                }
-                self.pause("body", pause).await;
+        if ask.size <= BUFFER && matches!(ask.conduct, Conduct::Pause(Part::Body, _)) {
+            // A buffered body is not judged before it is whole.
+            let _ = self.hub.send((FaultPoint::BeforeCheck, ask.proxy));
+        }
+        if self.interrupt(ask, nonce, Part::Body).await {
+            return Ok(true);
+        }
+        if ask.conduct == Conduct::Drip {
+            let (drops, last) = second.split_at(second.len() / 2);
+            self.log.note("a body in drops");
+            for drop in drops.chunks(drops.len().div_ceil(DROPS as usize)) {
+                wire.send(&framed(drop)).await?;
+                sleep(DROP).await;
             }
-            Conduct::BodyKill => return Ok(()),
-            Conduct::Drip => {
-                let (drops, last) = second.split_at(second.len() / 2);
-                self.log.note("a body in drops");
-                for drop in drops.chunks(drops.len().div_ceil(DROPS as usize)) {
-                    wire.send(&framed(drop)).await?;
-                    tokio::time::sleep(DROP).await;
-                }
-                return wire.send(&framed(last)).await;
-            }
-            _ => {}
+            second = last;
         }
         wire.send(&framed(second)).await?;
-        if ask.chunked && ask.size > 0 {
+        if ask.chunked {
             wire.send(b"0\r\n\r\n").await?;
         }
-        Ok(())
+        Ok(false)
     }
 
-    async fn answer(&self, conduct: Conduct, nonce: &str, mut wire: Wire) -> std::io::Result<Came> {
-        let head = loop {
-            let head = wire.head().await?;
-            let head = head.ok_or(std::io::ErrorKind::UnexpectedEof)?;
-            if !head.word(1).starts_with('1') {
-                break head;
-            }
-        };
-        let status: u16 = head.word(1).parse().expect("a status code");
-        let outcome = head.get("x-fencing-outcome").map(str::to_owned);
+    async fn answer(
+        &self,
+        ask: &PlannedRequest,
+        nonce: &str,
+        mut exchange: Exchange,
+    ) -> std::io::Result<Came> {
+        let head = exchange.head().await?;
         let framing = head.response_framing(false);
-        let own = outcome.is_some();
-        let answered = |mark| {
-            self.log.add(Event::Answered {
-                nonce: nonce.to_owned(),
-                status,
-                outcome: outcome.clone(),
-                mark,
-            });
+        let mut answer = Answered {
+            nonce: nonce.to_owned(),
+            status: head.word(1).parse().expect("a status code"),
+            outcome: head.get("x-fencing-outcome").map(str::to_owned),
+            mark: None,
         };
-        if own {
+        let status = answer.status;
+        let mut wire = exchange.wire;
+        if let Some(outcome) = answer.outcome.clone() {
             let mut body = Vec::new();
             let read = wire
                 .body(framing, |bytes| body.extend_from_slice(bytes))
                 .await;
             let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-            answered(problem["mark"].as_str().and_then(|mark| mark.parse().ok()));
+            answer.mark = problem["mark"].as_str().and_then(|mark| mark.parse().ok());
+            self.log.add(Event::Answered(answer));
             read?;
-            let again =
-                matches!(status, 502..=504) || outcome.as_deref() == Some("request-timeout");
-            return Ok(if again { Came::ForNow } else { Came::Done });
+            let again = matches!(status, 502..=504) || outcome == "request-timeout";
+            return Ok(if again { Came::ForNow } else { Came::Over });
         }
-        answered(None);
-        self.read_on(conduct, nonce, wire, framing).await
-    }
-
-    /// The body of the upstream's answer.
-    async fn read_on(
-        &self,
-        conduct: Conduct,
-        nonce: &str,
-        mut wire: Wire,
-        framing: Framing,
-    ) -> std::io::Result<Came> {
-        match conduct {
-            Conduct::ReadKill => {
-                wire.reset();
-                self.left(nonce, "killed in the middle of the response");
-                return Ok(Came::Gone);
-            }
-            Conduct::ReadStall(pause) => self.pause("response", pause).await,
-            _ => {}
+        self.log.add(Event::Answered(answer));
+        if self.interrupt(ask, nonce, Part::Response).await {
+            wire.end_by_reset();
+            return Ok(Came::Over);
         }
         wire.body(framing, |_| ()).await?;
-        Ok(Came::Done)
+        Ok(if status == 200 {
+            Came::Passed
+        } else {
+            Came::Over
+        })
     }
 }
 
 /// The head as it goes onto the wire, with a forgery or two; and what it is.
 fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
-    let path = format!("/orders/{}", resource(ask.resource));
+    let id = format!("r{}", ask.resource);
+    let path = format!("/orders/{id}");
     let fenced = |keyed| match ask.token {
-        Shown::Token(_) => Errand::Fenced { keyed },
-        Shown::None | Shown::Malformed(_) => Errand::Wrong,
+        Some(_) => Errand::Fenced { keyed },
+        None => Errand::Wrong,
     };
     let (method, path, errand) = match ask.form {
         Form::Put => ("PUT", path, fenced(true)),
         Form::Post => ("POST", path, fenced(true)),
         Form::Delete => ("DELETE", path, fenced(true)),
-        Form::Get if ask.token == Shown::None => ("GET", path, Errand::Unfenced),
+        Form::Get if ask.token.is_none() => ("GET", path, Errand::Unfenced),
         Form::Get => ("GET", path, fenced(false)),
-        Form::Claim => (
-            "POST",
-            "/.well-known/fencing/claim".to_owned(),
-            Errand::Claim,
-        ),
-        Form::Ambiguous => (
-            "PUT",
-            format!("/orders/x/../{}", resource(ask.resource)),
-            Errand::Wrong,
-        ),
-        Form::NoRoute => (
-            "PUT",
-            format!("/nowhere/{}", resource(ask.resource)),
-            Errand::Wrong,
-        ),
+        Form::Claim => ("POST", "/.well-known/fencing/claim".into(), Errand::Claim),
+        Form::Ambiguous => ("PUT", format!("/orders/x/../{id}"), Errand::Wrong),
+        Form::NoRoute => ("PUT", format!("/nowhere/{id}"), Errand::Wrong),
         Form::WrongMethod => ("PATCH", path, Errand::Wrong),
-        Form::TooLarge => ("PUT", path, Errand::Wrong),
+        Form::Malformed(_) | Form::TooLarge => ("PUT", path, Errand::Wrong),
     };
     let mut made = request(method, &path).header(NONCE, nonce);
-    made = match ask.token {
-        Shown::Token(token) => made.token(token),
-        Shown::None => made,
-        Shown::Malformed(text) => made.token(text),
-    };
+    if let Some(token) = ask.token {
+        made = made.token(token);
+    } else if let Form::Malformed(token) = ask.form {
+        made = made.token(token);
+    }
     if ask.form == Form::Claim {
-        let target = format!("PUT /orders/{}", resource(ask.resource));
-        made = made.header("X-Fencing-Target", target);
+        made = made.header("X-Fencing-Target", format!("PUT /orders/{id}"));
     } else {
         made = made
             .header("X-Fencing-Resource", FORGED)
@@ -323,52 +303,13 @@ fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
     (made, errand)
 }
 
-async fn connect(to: SocketAddr, pausing: bool) -> std::io::Result<Wire> {
+async fn connect(to: SocketAddr, conduct: Conduct) -> std::io::Result<Wire> {
     let socket = TcpSocket::new_v4()?;
-    if pausing {
+    if let Conduct::Pause(Part::Response, _) | Conduct::Die(Part::Response) = conduct {
         // So that the proxy notices that nobody reads.
         socket.set_recv_buffer_size(4 << 10)?;
     }
     let stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
     Ok(Wire::new(Io::Tcp(stream)))
-}
-
-/// A small write that is to pass in the end; whether it did.
-pub async fn probe(
-    log: &Log,
-    to: SocketAddr,
-    proxy: usize,
-    nonce: &str,
-    of: usize,
-    token: u64,
-) -> bool {
-    let path = format!("/orders/{}", resource(of));
-    log.add(Event::Sent {
-        nonce: nonce.to_owned(),
-        resource: format!("order:{}", resource(of)),
-        token: Some(token),
-        proxy,
-        errand: Errand::Fenced { keyed: true },
-    });
-    let put = request("PUT", &path).header(NONCE, nonce).token(token);
-    let answer = tokio::time::timeout(PATIENCE, put.attempt(to)).await;
-    let Ok(Ok(answer)) = answer else {
-        let (nonce, why) = (nonce.to_owned(), "no whole answer".to_owned());
-        log.add(Event::Left { nonce, why });
-        return false;
-    };
-    let (status, outcome) = (answer.status(), answer.outcome().map(str::to_owned));
-    let passed = status == 200 && outcome.is_none();
-    let mark = outcome.as_ref().and_then(|_| {
-        let problem: Value = serde_json::from_slice(&answer.body).ok()?;
-        problem["mark"].as_str()?.parse().ok()
-    });
-    log.add(Event::Answered {
-        nonce: nonce.to_owned(),
-        status,
-        outcome,
-        mark,
-    });
-    passed
 }

@@ -2,25 +2,29 @@
 
 use std::time::Duration;
 
+use self::FaultKind::{CutPath, Kill, LongStop, NoStreams, Partition, Reload, Stall};
+use self::FaultPoint::{
+    AfterCommit, AnyTime, BeforeCheck, BeforeRelease, BeforeResponseEnd, MidBody, OutOfStreams,
+};
 use crate::support::path::Weather;
 
-/// A fault, its point, and its earliest time.
+/// A fault of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    pub at: Duration,
-    pub point: FaultPoint,
-    pub kind: FaultKind,
+    /// Its earliest time, in milliseconds since the history began.
+    pub at: u64,
+    pub case: FaultCase,
     pub proxy: usize,
-    /// How long it lasts.
+    /// Its duration.
     pub lasts: Duration,
     /// The weather on the proxy's path to the upstream, from the point on.
     pub weather: Weather,
-    /// When the path is clear again; since the point.
+    /// The path is clear again so long after the point.
     pub clears: Duration,
 }
 
 /// Something that can break, where, and behind which path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultCase {
     pub kind: FaultKind,
     pub point: FaultPoint,
@@ -28,7 +32,7 @@ pub struct FaultCase {
 }
 
 /// The state of the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sky {
     Clear,
     /// Nothing arrives.
@@ -37,7 +41,7 @@ pub enum Sky {
     Trickles,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultPoint {
     AnyTime,
     /// The proxy has the request, and has not asked the marks.
@@ -54,7 +58,7 @@ pub enum FaultPoint {
     OutOfStreams,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// SIGKILL of a proxy, and another run of it.
     Kill,
@@ -93,165 +97,58 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    /// In milliseconds.
-    pub fn moment(&self) -> u64 {
-        u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Returns whether a request may be stuck on its way when this fault strikes.
     pub fn bytes_come_late(&self) -> bool {
-        Sky::of(self.weather) != Sky::Clear || self.point == FaultPoint::OutOfStreams
-    }
-
-    pub fn case(&self) -> FaultCase {
-        FaultCase {
-            kind: self.kind,
-            point: self.point,
-            sky: Sky::of(self.weather),
-        }
+        self.case.sky != Sky::Clear || self.case.point == OutOfStreams
     }
 }
 
 impl FaultCase {
-    pub const fn new(kind: FaultKind, point: FaultPoint, sky: Sky) -> Self {
-        Self { kind, point, sky }
-    }
-
-    /// The fault, in words.
-    pub fn name(self) -> String {
-        match (self.kind, self.sky) {
-            (kind, Sky::Clear) => kind.name().to_owned(),
-            (FaultKind::Stall, Sky::Stalled) => "stalled path".to_owned(),
-            (FaultKind::Stall, Sky::Trickles) => "path that trickles".to_owned(),
-            (kind, Sky::Stalled) => format!("{} behind a stalled path", kind.name()),
-            (kind, Sky::Trickles) => format!("{} behind a path that trickles", kind.name()),
-        }
+    /// Each of these kinds at each of these points.
+    pub fn all(kinds: &[FaultKind], points: &[FaultPoint], sky: Sky) -> Vec<Self> {
+        let at_all = |&kind| points.iter().map(move |&point| Self { kind, point, sky });
+        kinds.iter().flat_map(at_all).collect()
     }
 
     /// All that the path to the upstream has a part in.
     pub fn of_the_path() -> Vec<Self> {
-        let mut cases = Vec::new();
-        for point in [
-            FaultPoint::AfterCommit,
-            FaultPoint::MidBody,
-            FaultPoint::AnyTime,
-        ] {
-            for kind in [FaultKind::Kill, FaultKind::LongStop, FaultKind::Partition] {
-                cases.push(Self::new(kind, point, Sky::Stalled));
-            }
-        }
-        for point in [
-            FaultPoint::AfterCommit,
-            FaultPoint::MidBody,
-            FaultPoint::BeforeResponseEnd,
-            FaultPoint::AnyTime,
-        ] {
-            cases.push(Self::new(FaultKind::Stall, point, Sky::Stalled));
-            cases.push(Self::new(FaultKind::CutPath, point, Sky::Clear));
-        }
-        // Not a proxy that is stopped: its kernel goes on, and nobody can end that.
-        for kind in [FaultKind::Kill, FaultKind::Partition, FaultKind::Stall] {
-            cases.push(Self::new(kind, FaultPoint::MidBody, Sky::Trickles));
-        }
-        for kind in [
-            FaultKind::NoStreams,
-            FaultKind::Reload,
-            FaultKind::Partition,
-        ] {
-            cases.push(Self::new(kind, FaultPoint::OutOfStreams, Sky::Clear));
-        }
-        cases.push(Self::new(
-            FaultKind::Reload,
-            FaultPoint::MidBody,
-            Sky::Clear,
-        ));
-        cases
+        let anywhere = [AfterCommit, MidBody, BeforeResponseEnd, AnyTime];
+        [
+            Self::all(
+                &[Kill, LongStop, Partition],
+                &[AfterCommit, MidBody, AnyTime],
+                Sky::Stalled,
+            ),
+            Self::all(&[Stall], &anywhere, Sky::Stalled),
+            Self::all(&[CutPath], &anywhere, Sky::Clear),
+            // Not a proxy that is stopped: its kernel goes on, and nobody can end that.
+            Self::all(&[Kill, Partition, Stall], &[MidBody], Sky::Trickles),
+            Self::all(&[NoStreams, Reload, Partition], &[OutOfStreams], Sky::Clear),
+            Self::all(&[Reload], &[MidBody], Sky::Clear),
+        ]
+        .concat()
     }
-}
 
-impl Sky {
-    pub fn of(weather: Weather) -> Self {
-        match weather {
-            Weather::Clear => Self::Clear,
-            Weather::Trickle => Self::Trickles,
-            Weather::Dead | Weather::Hole | Weather::Mute | Weather::Shut => Self::Stalled,
-        }
-    }
-}
-
-impl FaultKind {
-    pub const ALL: [Self; 17] = [
-        Self::Kill,
-        Self::Stop,
-        Self::LongStop,
-        Self::DieAtSync,
-        Self::KillPostgres,
-        Self::Terminate,
-        Self::Cut,
-        Self::Partition,
-        Self::SlowDisk,
-        Self::Deaf,
-        Self::Jump,
-        Self::UpstreamDown,
-        Self::Stall,
-        Self::Delay,
-        Self::CutPath,
-        Self::NoStreams,
-        Self::Reload,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "SIGKILL",
-            Self::Stop => "SIGSTOP",
-            Self::LongStop => "SIGSTOP beyond the lease",
-            Self::DieAtSync => "SIGKILL by a sync of the disk",
-            Self::KillPostgres => "kill -9 of Postgres",
-            Self::Terminate => "pg_terminate_backend",
-            Self::Cut => "cut of the connection",
-            Self::Partition => "partition from Postgres",
-            Self::SlowDisk => "slow disk",
-            Self::Deaf => "lost notifications",
-            Self::Jump => "clock jump",
-            Self::UpstreamDown => "upstream down",
-            Self::Stall => "weather",
-            Self::Delay => "delayed path",
-            Self::CutPath => "cut of the path",
-            Self::NoStreams => "no free stream",
-            Self::Reload => "reload",
-        }
+    /// The names under which it is counted if it finds its point.
+    pub fn names(self) -> [String; 3] {
+        let Self { kind, point, sky } = self;
+        let fault = format!("{kind:?}, path {sky:?}");
+        [
+            format!("fault: {fault}"),
+            format!("point: {point:?}"),
+            format!("fault and point: {fault}, {point:?}"),
+        ]
     }
 }
 
 impl FaultPoint {
     pub const ALL: [Self; 7] = [
-        Self::BeforeCheck,
-        Self::AfterCommit,
-        Self::MidBody,
-        Self::BeforeResponseEnd,
-        Self::BeforeRelease,
-        Self::OutOfStreams,
-        Self::AnyTime,
+        BeforeCheck,
+        AfterCommit,
+        MidBody,
+        BeforeResponseEnd,
+        BeforeRelease,
+        OutOfStreams,
+        AnyTime,
     ];
-
-    /// Those that are seen from outside of the store.
-    pub const OUTER: [Self; 5] = [
-        Self::BeforeCheck,
-        Self::MidBody,
-        Self::BeforeResponseEnd,
-        Self::BeforeRelease,
-        Self::AnyTime,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AnyTime => "at any time",
-            Self::BeforeCheck => "before the check",
-            Self::AfterCommit => "after the commit",
-            Self::MidBody => "in the middle of the body",
-            Self::BeforeResponseEnd => "before the response's end",
-            Self::BeforeRelease => "before the release",
-            Self::OutOfStreams => "with no stream free",
-        }
-    }
 }

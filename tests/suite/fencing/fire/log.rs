@@ -2,9 +2,12 @@
 //! on its monotonic clock. The checker reads nothing else, so a log is all the evidence there is.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use super::fault::FaultCase;
 
 /// The intent of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,60 +22,51 @@ pub enum Errand {
     Wrong,
 }
 
-/// One thing that happened.
+/// A request that a client is about to send.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub nonce: String,
+    pub resource: String,
+    pub token: Option<u64>,
+    pub proxy: usize,
+    pub errand: Errand,
+}
+
+/// The head of an answer has come, and the body too where the proxy speaks.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    pub nonce: String,
+    pub status: u16,
+    /// The proxy's word.
+    pub outcome: Option<String>,
+    /// The one that the proxy named.
+    pub mark: Option<u64>,
+}
+
+/// One thing that happened. Arrivals at the upstream have numbers.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A client is about to send.
-    Sent {
-        nonce: String,
-        resource: String,
-        token: Option<u64>,
-        proxy: usize,
-        errand: Errand,
-    },
-    /// The head of an answer has come, and the body too where the proxy speaks. `outcome`: the
-    /// proxy's word; `mark`: the one it named.
-    Answered {
-        nonce: String,
-        status: u16,
-        outcome: Option<String>,
-        mark: Option<u64>,
-    },
-    /// No answer came, or the client did not stay for it.
-    Left { nonce: String, why: String },
+    Sent(Sent),
+    Answered(Answered),
+    /// No answer came, or the client did not stay for it: the nonce, and the reason.
+    Left(String),
     /// The upstream has read the first byte of a request.
-    Began { arrival: usize },
+    Began(usize),
     /// It has read its head.
-    Head {
-        arrival: usize,
-        headers: Vec<(String, String)>,
-    },
-    /// The request takes effect at the upstream.
-    Effect { arrival: usize },
-    /// The upstream is done with it: noted before the last bytes of the answer are written.
-    Ended { arrival: usize, how: &'static str },
-    /// Somebody begins to read all marks, past every proxy.
-    Look { look: usize },
-    /// That look's answer.
-    Marks {
-        look: usize,
-        marks: BTreeMap<String, u64>,
-    },
-    /// That look failed: the store is down.
-    NoMarks { look: usize, why: String },
-    /// A fault has been done, at a point.
-    Fault {
-        kind: String,
-        point: &'static str,
-        proxy: usize,
-        said: String,
-    },
+    Head(usize, Vec<(String, String)>),
+    /// The upstream is done with it, in this way: noted before the last bytes of the answer are
+    /// written.
+    Ended(usize, &'static str),
     /// More of a request's body has come, long after the upstream had given up waiting for it.
-    Resumed { arrival: usize },
-    /// It is over.
-    Healed { kind: String, proxy: usize },
-    /// After everything: a resource took a newer token again, or, within all patience, did not.
-    Recovered { resource: String, yes: bool },
+    Resumed(usize),
+    /// The reader of the marks begins to read them all, past every proxy.
+    Look,
+    /// The answer to the latest look. A look that fails has none.
+    Marks(BTreeMap<String, u64>),
+    /// A fault has been done.
+    Fault(FaultCase),
+    /// After everything: this did not come about within all patience.
+    Unrecovered(String),
     /// For people.
     Note(String),
 }
@@ -120,67 +114,23 @@ impl Log {
     }
 }
 
-/// The log as text, one line per entry.
-pub fn text(entries: &[LogEntry]) -> String {
-    let mut text = String::new();
-    for LogEntry { at, event } in entries {
-        writeln!(text, "{:9.3} ms  {}", at.as_secs_f64() * 1e3, line(event))
-            .expect("a String takes all");
+/// Writes the rules that were broken, the plan, the log and the proxies' own lines into
+/// `target/fire/NAME.log`.
+pub fn write_down(
+    name: &str,
+    violations: &str,
+    plan: &impl Debug,
+    log: &[LogEntry],
+    lines: &[String],
+) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
+    std::fs::create_dir_all(&dir).expect("the target directory is writable");
+    let file = dir.join(format!("{name}.log"));
+    let mut text = format!("{violations}\n{plan:#?}\n\n");
+    for LogEntry { at, event } in log {
+        writeln!(text, "{:9.3} ms  {event:?}", at.as_secs_f64() * 1e3).expect("a String takes all");
     }
-    text
-}
-
-fn line(event: &Event) -> String {
-    match event {
-        Event::Sent {
-            nonce,
-            resource,
-            token,
-            proxy,
-            errand,
-        } => format!(
-            "client   {nonce} → proxy {proxy}: {resource} token {} {errand:?}",
-            shown(*token)
-        ),
-        Event::Answered {
-            nonce,
-            status,
-            outcome,
-            mark,
-        } => format!(
-            "client   {nonce} ← {status} {} mark {}",
-            outcome.as_deref().unwrap_or("(the upstream's)"),
-            shown(*mark)
-        ),
-        Event::Left { nonce, why } => format!("client   {nonce} has no answer: {why}"),
-        Event::Began { arrival } => format!("upstream #{arrival} first byte"),
-        Event::Head { arrival, headers } => {
-            let headers: Vec<_> = headers
-                .iter()
-                .map(|(name, value)| format!("{name}: {value}"))
-                .collect();
-            format!("upstream #{arrival} head [{}]", headers.join(" | "))
-        }
-        Event::Effect { arrival } => format!("upstream #{arrival} takes effect"),
-        Event::Ended { arrival, how } => format!("upstream #{arrival} end: {how}"),
-        Event::Resumed { arrival } => format!("upstream #{arrival} more bytes"),
-        Event::Look { look } => format!("marks    ?{look}"),
-        Event::Marks { look, marks } => format!("marks    ?{look} {marks:?}"),
-        Event::NoMarks { look, why } => format!("marks    ?{look} cannot be read: {why}"),
-        Event::Fault {
-            kind,
-            point,
-            proxy,
-            said,
-        } => format!("FAULT    {kind} {point}, proxy {proxy} {said}"),
-        Event::Healed { kind, proxy } => format!("HEALED   {kind}, proxy {proxy}"),
-        Event::Recovered { resource, yes } => {
-            format!("recovery {resource}: {}", if *yes { "yes" } else { "NO" })
-        }
-        Event::Note(text) => format!("note     {text}"),
-    }
-}
-
-fn shown(number: Option<u64>) -> String {
-    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+    text += &lines.join("\n");
+    std::fs::write(&file, text).expect("the target directory is writable");
+    file
 }

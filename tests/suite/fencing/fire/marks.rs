@@ -3,11 +3,11 @@
 //! begin with a request's first byte, before its head says which resource it is for.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
 use tokio::sync::{Notify, watch};
@@ -16,19 +16,16 @@ use tokio::task::JoinSet;
 use super::log::{Event, Log};
 
 const MARKS: &str = "SELECT resource, token FROM marks WHERE namespace = $1";
-/// Of a store that is one proxy's own.
-const DEFAULT: &str = "default";
 /// After this a look counts as failed: the server is frozen or gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between a failed look and the next.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where the marks are.
+/// The place of the marks.
 #[derive(Clone, Debug)]
-pub enum Source {
-    /// A database, and this history's namespace in it.
-    Postgres(String, String),
-    Sqlite(PathBuf),
+pub struct Source {
+    pub url: String,
+    pub namespace: String,
 }
 
 /// Asks for looks. Cheap to clone.
@@ -36,7 +33,7 @@ pub enum Source {
 pub struct Reader {
     wanted: Arc<Notify>,
     reopen: Arc<AtomicBool>,
-    /// How many looks have succeeded that began after they were asked for.
+    /// The number of looks that began after they were asked for, and have succeeded.
     done: watch::Sender<usize>,
 }
 
@@ -85,21 +82,20 @@ impl Reader {
 
     async fn run(self, source: Source, log: Log) {
         let mut connection = None;
-        for look in 0.. {
+        loop {
             self.wanted.notified().await;
             if self.reopen.swap(false, Ordering::Relaxed) {
                 connection = None;
             }
-            log.add(Event::Look { look });
+            log.add(Event::Look);
             let read = tokio::time::timeout(PATIENCE, read(&source, &mut connection)).await;
-            match read.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))) {
-                Ok(marks) => {
-                    log.add(Event::Marks { look, marks });
+            match read {
+                Ok(Ok(marks)) => {
+                    log.add(Event::Marks(marks));
                     self.done.send_modify(|done| *done += 1);
                 }
-                Err(why) => {
-                    connection = None;
-                    log.add(Event::NoMarks { look, why });
+                failed => {
+                    log.note(format!("the marks cannot be read: {failed:?}"));
                     tokio::time::sleep(AGAIN).await;
                     self.look();
                 }
@@ -108,43 +104,39 @@ impl Reader {
     }
 }
 
+/// A look that fails or is given up halfway leaves no connection.
 async fn read(
     source: &Source,
-    connection: &mut Option<Connection>,
-) -> Result<BTreeMap<String, u64>, String> {
-    // Taken out: a look that is given up halfway leaves no connection in an unknown state.
-    let mut open = match connection.take() {
+    kept: &mut Option<Connection>,
+) -> sqlx::Result<BTreeMap<String, u64>> {
+    let mut open = match kept.take() {
         Some(open) => open,
-        None => connect(source).await.map_err(|error| error.to_string())?,
-    };
-    let namespace = match source {
-        Source::Postgres(_, namespace) => namespace,
-        Source::Sqlite(_) => DEFAULT,
-    };
-    let rows: Result<Vec<(String, i64)>, sqlx::Error> = match &mut open {
-        Connection::Postgres(open) => sqlx::query_as(MARKS).bind(namespace).fetch_all(open).await,
-        Connection::Sqlite(open) => sqlx::query_as(MARKS).bind(namespace).fetch_all(open).await,
-    };
-    let rows = rows.map_err(|error| error.to_string())?;
-    *connection = Some(open);
-    let unsigned = |token: i64| u64::try_from(token).expect("marks are not negative");
-    Ok(rows
-        .into_iter()
-        .map(|(resource, token)| (resource, unsigned(token)))
-        .collect())
-}
-
-async fn connect(source: &Source) -> Result<Connection, sqlx::Error> {
-    match source {
-        Source::Postgres(url, _) => {
-            let options: sqlx::postgres::PgConnectOptions = url.parse()?;
+        None if source.url.starts_with("sqlite:") => {
+            let options: SqliteConnectOptions = source.url.parse()?;
+            Connection::Sqlite(options.read_only(true).connect().await?)
+        }
+        None => {
+            let options: PgConnectOptions = source.url.parse()?;
             // Not "fencepost": those connections are for the faults to end.
             let options = options.application_name("upstream");
-            options.connect().await.map(Connection::Postgres)
+            Connection::Postgres(options.connect().await?)
         }
-        Source::Sqlite(path) => {
-            let options = SqliteConnectOptions::new().filename(path).read_only(true);
-            options.connect().await.map(Connection::Sqlite)
+    };
+    let namespace = &source.namespace;
+    let rows: Vec<(String, i64)> = match &mut open {
+        Connection::Postgres(open) => {
+            let asked = sqlx::query_as(MARKS).bind(namespace);
+            asked.fetch_all(open).await?
         }
-    }
+        Connection::Sqlite(open) => {
+            let asked = sqlx::query_as(MARKS).bind(namespace);
+            asked.fetch_all(open).await?
+        }
+    };
+    *kept = Some(open);
+    let unsigned = |token: i64| u64::try_from(token).expect("marks are not negative");
+    let rows = rows.into_iter();
+    Ok(rows
+        .map(|(resource, token)| (resource, unsigned(token)))
+        .collect())
 }

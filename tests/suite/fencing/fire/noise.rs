@@ -1,4 +1,4 @@
-//! How late this process's own tasks run: the upstream can keep its promises only as far as it is
+//! The delay of this process's own tasks: the upstream can keep its promises only as far as it is
 //! let.
 
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ impl Noise {
         heard
     }
 
-    /// How late a task was at worst, from then to now.
+    /// The longest delay of a task from then to now.
     pub fn worst_since(&self, then: Instant) -> Duration {
         let heard = self.0.lock().expect("no panics under this lock");
         let since = heard.iter().rev().take_while(|(at, _)| *at >= then);

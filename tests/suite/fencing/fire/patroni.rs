@@ -7,10 +7,9 @@
 //! has arrived.
 //!
 //! The short form plays a few kinds on two clusters at once, `FENCEPOST_LONG=1` all of them. It
-//! prints how long writes were refused, as the documents have it.
+//! prints how long writes were refused; the documents have the longest.
 
 mod fault;
-mod figures;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,24 +22,22 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use self::fault::PrimaryFault::{
-    self, Crash, CutFromEtcd, CutFromProxy, CutFromStandbys, Freeze, Hang, Loss, LossWhileBehind,
+    Crash, CutFromEtcd, CutFromProxy, CutFromStandbys, Freeze, Hang, Loss, LossWhileBehind,
     Switchover,
 };
 use self::fault::{BEFORE, CUT, Round, rounds};
-use self::figures::{Figures, Outage};
 use super::TOO_LATE;
-use super::check::{History, Rule, check};
-use super::clients::{Directory, HistoryClient, probe};
-use super::hub::Hub;
-use super::log::{self, Event, Log, LogEntry};
+use super::check::{History, Rule, check, first_of};
+use super::clients::{Came, Clients, Hub, key};
+use super::log::{Event, Log, LogEntry, write_down};
 use super::marks::{Reader, Source};
 use super::noise::Noise;
-use super::plan::Plan;
+use super::plan::{Plan, PlannedRequest};
 use super::run::recover;
 use super::upstream::PromptUpstream;
 use crate::support::path::{Cut, Path, Weather};
 use crate::support::patroni::PatroniCluster;
-use crate::support::patroni::Synchronous::{self, Off, On};
+use crate::support::patroni::Synchronous::{Off, On};
 use crate::support::{Config, Proxy, Store, or_return};
 
 /// As in the fault histories. The times of the store are the defaults.
@@ -48,6 +45,8 @@ const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undel
     barrier: { wait: 700ms, grace: 500ms, settle: 4s } }";
 /// Between two writes of the client that measures.
 const BEAT: Duration = Duration::from_millis(25);
+/// A shorter gap between two writes is no outage.
+const WORTH: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_mins(1);
 /// To the seed of a round that is played again.
 const AGAIN: u64 = 500;
@@ -61,94 +60,61 @@ async fn no_mark_is_lost_under_patroni() {
         play_set(&clusters[0], 0, one),
         play_set(&clusters[1], 1_000, two)
     );
-    let mut figures = Figures::default();
-    let mut broken = Vec::new();
-    for ((mode, fault), played) in one.into_iter().chain(two) {
-        figures.add(mode, fault, played.outages);
-        broken.extend(played.broken);
-    }
-    println!("{figures}");
+    let broken = [one, two].concat();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The result of a round.
-struct Played {
-    outages: [Outage; 2],
-    broken: Option<String>,
-}
-
-/// Plays the rounds on this cluster, one after the other, with seeds from this one on. A round that
-/// breaks a rule while the instruments are late proves nothing, and is played again.
-async fn play_set(cluster: &PatroniCluster, from: u64, rounds: Vec<Round>) -> Vec<(Round, Played)> {
+/// Plays the rounds on this cluster, one after the other, with seeds from this one on; returns the
+/// rules that were broken. A round that breaks a rule while the instruments are late proves
+/// nothing, and is played again.
+async fn play_set(cluster: &PatroniCluster, from: u64, rounds: Vec<Round>) -> Vec<String> {
     let noise = Noise::listen();
-    let mut played = Vec::new();
+    let mut all_broken = Vec::new();
     let mut set_up = On;
-    for (seed, (mode, fault)) in (from..).zip(rounds) {
-        if mode != set_up {
-            cluster.set(mode).await;
-            set_up = mode;
+    for (seed, round) in (from..).zip(rounds) {
+        if round.0 != set_up {
+            set_up = round.0;
+            cluster.set(set_up).await;
         }
         let began = Instant::now();
-        let mut round = play(cluster, mode, fault, seed).await;
-        if round.broken.is_some() && noise.worst_since(began) > TOO_LATE {
-            round = play(cluster, mode, fault, seed + AGAIN).await;
+        let mut broken = Scene::start(cluster, round, seed).await.play().await;
+        if broken.is_some() && noise.worst_since(began) > TOO_LATE {
+            let again = Scene::start(cluster, round, seed + AGAIN).await;
+            broken = again.play().await;
         }
-        played.push(((mode, fault), round));
+        all_broken.extend(broken);
     }
-    played
-}
-
-async fn play(
-    cluster: &PatroniCluster,
-    mode: Synchronous,
-    fault: PrimaryFault,
-    seed: u64,
-) -> Played {
-    let began = Instant::now();
-    let scene = Scene::start(cluster, mode, fault, seed).await;
-    let round = scene.play().await;
-    let [front, hosts] = round.outages;
-    println!(
-        "patroni: round {seed}, {mode:?}, {fault:?}: {front:?} by HAProxy and {hosts:?} in {:.0?}{}",
-        began.elapsed(),
-        round.broken.as_deref().unwrap_or_default(),
-    );
-    round
+    all_broken
 }
 
 /// One round.
 struct Scene<'a> {
     cluster: &'a PatroniCluster,
-    mode: Synchronous,
-    fault: PrimaryFault,
-    plan: Arc<Plan>,
-    log: Log,
+    round: Round,
+    clients: Clients,
     reader: Reader,
     upstream: PromptUpstream,
     /// By way of `HAProxy`, and by all servers.
     proxies: [Proxy; 2],
-    directory: Directory,
     /// From the proxies to the servers.
     ways: [Vec<Path>; 2],
     _tasks: JoinSet<()>,
 }
 
 impl<'a> Scene<'a> {
-    async fn start(
-        cluster: &'a PatroniCluster,
-        mode: Synchronous,
-        fault: PrimaryFault,
-        seed: u64,
-    ) -> Self {
-        let plan = Arc::new(Plan::of_clients(seed, fault.span()));
-        let (log, mut tasks) = (Log::begin(), JoinSet::new());
+    async fn start(cluster: &'a PatroniCluster, round: Round, seed: u64) -> Self {
+        let plan = Arc::new(Plan::of_clients(seed, round.1.span()));
+        let (log, hub, mut tasks) = (Log::begin(), Hub::new(1024), JoinSet::new());
         let namespace = format!("r{seed}");
         let front = cluster.front();
-        let source = Source::Postgres(cluster.url(&front.to_string()), namespace.clone());
+        let source = Source {
+            url: cluster.url(&front.to_string()),
+            namespace: namespace.clone(),
+        };
         let reader = Reader::start(source, log.clone(), &mut tasks);
-        let hub = Arc::new(Hub::default());
         let upstream =
-            PromptUpstream::start(Arc::clone(&plan), log.clone(), hub, reader.clone()).await;
+            PromptUpstream::start(Arc::clone(&plan), log.clone(), hub.clone(), reader.clone())
+                .await;
         let servers = cluster
             .members
             .iter()
@@ -171,59 +137,57 @@ impl<'a> Scene<'a> {
         let addresses = [proxies[0].data(), proxies[1].data()];
         Self {
             cluster,
-            mode,
-            fault,
-            plan,
-            log,
+            round,
+            clients: Clients {
+                plan,
+                log,
+                hub,
+                directory: Arc::new(move |nth| Some(addresses[nth])),
+            },
             reader,
             upstream,
             proxies,
-            directory: Arc::new(move |nth| Some(addresses[nth])),
             ways,
             _tasks: tasks,
         }
     }
 
-    async fn play(mut self) -> Played {
-        let began = Instant::now();
-        let mut clients = JoinSet::new();
-        for number in 0..self.plan.clients.len() {
-            let client = HistoryClient {
-                number,
-                plan: Arc::clone(&self.plan),
-                log: self.log.clone(),
-                began,
-                hub: Arc::new(Hub::default()),
-                directory: Arc::clone(&self.directory),
-            };
-            clients.spawn(client.run());
-        }
+    /// Prints for how long each proxy refused writes; returns the rules that were broken.
+    async fn play(mut self) -> Option<String> {
+        let (began, (mode, fault)) = (Instant::now(), self.round);
+        let log = self.clients.log.clone();
+        let clients = tokio::spawn(self.clients.clone().run());
         let over = Arc::new(AtomicBool::new(false));
         let meters = [0, 1].map(|proxy| tokio::spawn(self.measure(proxy, &over)));
         sleep(BEFORE).await;
-        self.log.note(format!("{:?}", self.fault));
+        log.note(format!("{fault:?}"));
         let struck = Instant::now();
         self.strike().await;
-        self.log.note("healed");
-        self.cluster.until_whole(self.mode).await;
-        self.log.note("the cluster is whole");
+        log.note("healed");
+        self.cluster.until_whole(mode).await;
+        log.note("the cluster is whole");
         over.store(true, Ordering::Relaxed);
         let mut outages = Vec::new();
         for meter in meters {
-            outages.push(Outage::since(
-                struck,
-                &meter.await.expect("no meter panics"),
-            ));
+            let passed = meter.await.expect("no meter panics");
+            let since = passed.windows(2).filter(|pair| pair[1] > struck);
+            let gaps = since.map(|pair| pair[1] - pair[0]);
+            outages.push(gaps.filter(|gap| *gap > WORTH).sum::<Duration>());
         }
-        clients.join_all().await;
-        recover(&self.plan, &self.log, &self.directory).await;
+        clients.await.expect("no client panics");
+        recover(&self.clients).await;
         self.reader.has_looked(PATIENCE).await;
         let broken = self.judge().await;
+        let seed = self.clients.plan.seed;
+        println!(
+            "patroni: round {seed}, {mode:?}, {fault:?}: no writes by HAProxy, and by all servers, \
+             for {outages:.1?}, in {:.0?}{}",
+            began.elapsed(),
+            broken.as_deref().unwrap_or_default(),
+        );
+        drop(self.proxies);
         self.upstream.rest().await;
-        Played {
-            outages: outages.try_into().expect("there are two proxies"),
-            broken,
-        }
+        broken
     }
 
     /// A client that writes with rising tokens to a resource of its own; when each write was
@@ -233,18 +197,15 @@ impl<'a> Scene<'a> {
         proxy: usize,
         over: &Arc<AtomicBool>,
     ) -> impl Future<Output = Vec<Instant>> + use<> {
-        let (log, over, to) = (
-            self.log.clone(),
-            Arc::clone(over),
-            self.proxies[proxy].data(),
-        );
-        let of = self.plan.all_resources() + proxy;
+        let (clients, over) = (self.clients.clone(), Arc::clone(over));
+        let resource = clients.plan.all_resources() + proxy;
         async move {
             let mut passed = Vec::new();
-            let mut ends = None;
+            let mut ends: Option<Instant> = None;
             for token in 1.. {
-                let sent = Instant::now();
-                if probe(&log, to, proxy, &format!("m{proxy}-{token}"), of, token).await {
+                let (sent, nonce) = (Instant::now(), format!("m{proxy}-{token}"));
+                let probe = PlannedRequest::put(0, proxy, resource, token);
+                if clients.attempt(&probe, &nonce).await == Came::Passed {
                     passed.push(Instant::now());
                     if ends.is_some_and(|ends| sent > ends) {
                         break;
@@ -253,11 +214,8 @@ impl<'a> Scene<'a> {
                 if over.load(Ordering::Relaxed) {
                     let ends = *ends.get_or_insert_with(Instant::now);
                     if ends.elapsed() > PATIENCE {
-                        let resource = format!("order:r{of}");
-                        log.add(Event::Recovered {
-                            resource,
-                            yes: false,
-                        });
+                        let what = format!("{} takes no newer token", key(resource));
+                        clients.log.add(Event::Unrecovered(what));
                         break;
                     }
                 }
@@ -272,7 +230,7 @@ impl<'a> Scene<'a> {
         let cluster = self.cluster;
         let old = cluster.primary().await;
         let primary = &cluster.members[old];
-        match self.fault {
+        match self.round.1 {
             Switchover => cluster.switch_over().await,
             Crash => primary.crash(),
             Loss => {
@@ -302,7 +260,7 @@ impl<'a> Scene<'a> {
                 primary.from_members.weather(Weather::Clear);
             }
             CutFromProxy => {
-                let ways = &self.ways[usize::try_from(self.plan.seed % 2).expect("0 or 1")];
+                let ways = &self.ways[usize::try_from(self.clients.plan.seed % 2).expect("0 or 1")];
                 for way in ways {
                     way.weather(Weather::Dead);
                 }
@@ -311,7 +269,7 @@ impl<'a> Scene<'a> {
                     way.weather(Weather::Clear);
                 }
             }
-            LossWhileBehind if self.mode == Off => {
+            LossWhileBehind if self.round.0 == Off => {
                 primary.from_members.refuse().await;
                 primary.from_members.cut(Cut::Reset);
                 sleep(BEFORE).await;
@@ -327,11 +285,8 @@ impl<'a> Scene<'a> {
                 primary.kill9();
                 let new = cluster.next_primary(old).await;
                 if new == behind {
-                    let resource = "a standby that was behind was promoted".to_owned();
-                    self.log.add(Event::Recovered {
-                        resource,
-                        yes: false,
-                    });
+                    let what = "a standby that was behind was promoted".to_owned();
+                    self.clients.log.add(Event::Unrecovered(what));
                 }
                 cluster.members[behind].signal_receiver(Signal::CONT);
                 primary.start();
@@ -341,69 +296,50 @@ impl<'a> Scene<'a> {
 
     /// The rules that were broken, in words.
     async fn judge(&mut self) -> Option<String> {
-        let log = self.log.entries();
+        let (log, (mode, fault)) = (self.clients.log.entries(), self.round);
         let mut found = check(&log);
         let mut missed = [0.0; 2];
         for (missed, proxy) in missed.iter_mut().zip(&self.proxies) {
             *missed = proxy.sum("fencepost_mark_regressions_total", &[]).await;
         }
         let mut said: Vec<String> = Vec::new();
-        if self.mode == Off && matches!(self.fault, Loss | LossWhileBehind) {
+        if mode == Off && matches!(fault, Loss | LossWhileBehind) {
             // An asynchronous failover may lose marks. A look that began before it is noticed sees
             // that, and what a lost mark would have stopped may pass.
-            let (lost, other) = found
-                .into_iter()
-                .partition(|violation| [Rule::C1, Rule::C2, Rule::C3].contains(&violation.rule));
-            found = other;
-            let lost: Vec<_> = lost;
-            println!(
-                "patroni: {} signs of lost marks, {missed:?} noticed by the proxies",
-                lost.len()
-            );
-            if self.fault == LossWhileBehind && missed.iter().all(|missed| *missed == 0.0) {
+            let before = found.len();
+            found.retain(|other| ![Rule::C1, Rule::C2, Rule::C3].contains(&other.rule));
+            let lost = before - found.len();
+            println!("patroni: {lost} signs of lost marks, {missed:?} noticed by the proxies");
+            if fault == LossWhileBehind && missed.iter().all(|missed| *missed == 0.0) {
                 said.push("no proxy noticed that marks were lost".to_owned());
             }
             said.extend(below(&log));
-        } else if missed[0] > 0.0 || missed[1] > 0.0 && !self.fault.leaves_an_old_primary() {
+        } else if missed[0] > 0.0 || missed[1] > 0.0 && !fault.leaves_an_old_primary() {
             said.push(format!(
                 "the proxies miss {missed:?} marks, and none can be lost"
             ));
         }
+        let mut lines = Vec::new();
         for proxy in &mut self.proxies {
             if proxy.process().ended().is_some() {
                 said.push("a proxy ended".to_owned());
             }
+            lines.extend(proxy.process().lines());
         }
-        said.extend(found.iter().take(8).map(ToString::to_string));
+        said.extend(first_of(&found));
         (!said.is_empty()).then(|| {
-            let file = self.write_down(&log, &said);
-            format!("\n  {}\n  the log: {file}", said.join("\n  "))
+            let (said, plan) = (said.join("\n  "), &self.clients.plan);
+            let name = format!("patroni-{}", plan.seed);
+            let file = write_down(&name, &said, plan, &log, &lines);
+            format!("\n  {said}\n  the log: {}", file.display())
         })
-    }
-
-    fn write_down(&mut self, log: &[LogEntry], violations: &[String]) -> String {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
-        std::fs::create_dir_all(&dir).expect("the target directory is writable");
-        let file = dir.join(format!("patroni-{}.log", self.plan.seed));
-        let lines = self
-            .proxies
-            .each_mut()
-            .map(|proxy| proxy.process().lines().join("\n"));
-        let text = format!(
-            "{}\n{}\n{}",
-            violations.join("\n"),
-            log::text(log),
-            lines.join("\n---\n")
-        );
-        std::fs::write(&file, text).expect("the target directory is writable");
-        file.display().to_string()
     }
 }
 
 /// The resources whose last mark is below a token that has arrived.
 fn below(log: &[LogEntry]) -> Vec<String> {
     let last = log.iter().rev().find_map(|entry| match &entry.event {
-        Event::Marks { marks, .. } => Some(marks.clone()),
+        Event::Marks(marks) => Some(marks.clone()),
         _ => None,
     });
     let last = last.unwrap_or_default();

@@ -4,31 +4,28 @@
 
 mod asks;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-pub use super::fault::{Fault, FaultCase, FaultKind, FaultPoint, Sky};
+use super::fault::FaultKind::{
+    Cut, Deaf, Delay, DieAtSync, Jump, Kill, KillPostgres, LongStop, Partition, SlowDisk, Stall,
+    Stop, Terminate, UpstreamDown,
+};
+use super::fault::FaultPoint::{
+    AfterCommit, AnyTime, BeforeCheck, BeforeRelease, BeforeResponseEnd, MidBody, OutOfStreams,
+};
+use super::fault::{Fault, FaultCase, FaultKind, FaultPoint, Sky};
 use crate::support::path::Weather;
 
-/// Clients of a history, besides the ones that a fault brings along.
-pub const CLIENTS: usize = 8;
 /// `body.buffer` of every proxy: larger bodies are streamed.
 pub const BUFFER: usize = 4 << 10;
 /// `body.max` of every proxy.
 pub const BODY_MAX: usize = 1 << 20;
-/// A body that is streamed.
-const LARGE: usize = 192 << 10;
-/// A body that trickles for longer than others wait for its sender's death.
-const LONG: usize = 448 << 10;
-/// A response that no socket buffers on its way hold.
-const HUGE: usize = 24 << 20;
 /// Clients act for so long, in milliseconds.
 const SPAN: u64 = 3_000;
-/// The token before the first.
-const FLOOR: u64 = 10;
 
 /// All of one history.
 #[derive(Clone, Debug)]
@@ -37,11 +34,10 @@ pub struct Plan {
     /// Clients act for so long, in milliseconds.
     pub span: u64,
     pub ground: Ground,
+    pub proxies: usize,
     pub transport: Transport,
-    /// The proxies run under a library that makes their wall clock jump.
-    pub jumps: bool,
-    /// The first proxy dies at this sync of its file's disk (`SQLite`).
-    pub dies_at_sync: Option<u32>,
+    /// The sync of its file's disk at which the first proxy dies, if it does.
+    pub dies_at_sync: u32,
     /// That every client asks for.
     pub resources: usize,
     pub clients: Vec<Vec<PlannedRequest>>,
@@ -52,20 +48,10 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
     Sqlite,
-    /// `own`: a server that no other history uses at the time, since it is killed.
-    Postgres {
-        proxies: usize,
-        own: bool,
-    },
-}
-
-impl Ground {
-    pub fn proxies(self) -> usize {
-        match self {
-            Self::Sqlite => 1,
-            Self::Postgres { proxies, .. } => proxies,
-        }
-    }
+    /// A Postgres that serves other histories too.
+    Common,
+    /// A Postgres that no other history uses at the time, since it is killed.
+    Own,
 }
 
 /// The upstream's protocol.
@@ -80,7 +66,7 @@ pub enum Transport {
     },
 }
 
-/// How an upstream ends a connection over HTTP/2.
+/// An end of a connection over HTTP/2, by the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
     /// Requests that it has taken are answered.
@@ -92,11 +78,11 @@ pub enum Goodbye {
 /// One request of a client.
 #[derive(Clone, Debug)]
 pub struct PlannedRequest {
-    /// Not before; since the history began.
-    pub at: Duration,
+    /// Not before; in milliseconds since the history began.
+    pub at: u64,
     pub proxy: usize,
     pub resource: usize,
-    pub token: Shown,
+    pub token: Option<u64>,
     pub form: Form,
     /// Of the body.
     pub size: usize,
@@ -108,13 +94,6 @@ pub struct PlannedRequest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    Token(u64),
-    None,
-    Malformed(&'static str),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Put,
     Post,
@@ -122,6 +101,8 @@ pub enum Form {
     /// With the token that it shows, or none.
     Get,
     Claim,
+    /// With this in the token's place.
+    Malformed(&'static str),
     /// A path that two servers may read in two ways.
     Ambiguous,
     NoRoute,
@@ -130,24 +111,28 @@ pub enum Form {
     TooLarge,
 }
 
-/// How a client behaves. Times in milliseconds.
+/// The behaviour of a client. Times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
     Plain,
-    HeadStall(u64),
-    HeadKill,
-    BodyStall(u64),
-    BodyKill,
+    /// Stops in the middle of this, and goes on.
+    Pause(Part, u64),
+    /// Is killed in the middle of this.
+    Die(Part),
     /// Leaves so long after all was sent.
     Leave(u64),
-    /// Stops reading in the middle of the response, and reads on.
-    ReadStall(u64),
-    ReadKill,
     /// Sends its body in drops, for longer than others wait for anything.
     Drip,
 }
 
-/// How the upstream treats a request. Times in milliseconds; in sum far below `settle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Head,
+    Body,
+    Response,
+}
+
+/// The handling of a request by the upstream. Times in milliseconds; in sum far below `settle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Before it reads the body.
@@ -184,17 +169,30 @@ impl Work {
     };
 }
 
-impl Plan {
-    /// With the one that only faults are about, and the one of requests that take the streams.
-    pub fn all_resources(&self) -> usize {
-        self.resources + 2
+impl PlannedRequest {
+    /// A small write that passes quickly.
+    pub fn put(at: u64, proxy: usize, resource: usize, token: u64) -> Self {
+        Self {
+            at,
+            proxy,
+            resource,
+            token: Some(token),
+            form: Form::Put,
+            size: 0,
+            chunked: false,
+            conduct: Conduct::Plain,
+            work: Work::QUICK,
+            retries: 0,
+        }
     }
+}
 
+impl Plan {
     /// The plan of this seed. Consecutive seeds go through every kind of fault at every point.
     pub fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let turn = seed / 5;
-        let mut plan = Self::calm(seed, &mut random);
+        let mut plan = Self::calm(seed, SPAN, &mut random);
         match seed % 5 {
             0 | 1 => plan.sqlite_faults(turn * 2 + seed % 5, &mut random),
             2 => plan.postgres_faults(1, turn, &mut random),
@@ -209,183 +207,167 @@ impl Plan {
     /// A plan without faults, for two proxies whose servers somebody else disturbs.
     pub fn of_clients(seed: u64, span: Duration) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let mut plan = Self::calm(seed, &mut random);
-        plan.span = u64::try_from(span.as_millis()).expect("a short time");
-        plan.ground = Ground::Postgres {
-            proxies: 2,
-            own: true,
-        };
+        let span = u64::try_from(span.as_millis()).expect("a short time");
+        let mut plan = Self::calm(seed, span, &mut random);
+        (plan.ground, plan.proxies) = (Ground::Own, 2);
         plan.clients(&mut random);
         plan
     }
 
-    fn calm(seed: u64, random: &mut StdRng) -> Self {
+    fn calm(seed: u64, span: u64, random: &mut StdRng) -> Self {
         Self {
             seed,
-            span: SPAN,
+            span,
             ground: Ground::Sqlite,
+            proxies: 1,
             transport: Transport::Http1,
-            jumps: false,
-            dies_at_sync: None,
+            // More than the first start has, which makes the store: 21, and a heartbeat or two.
+            dies_at_sync: random.random_range(25..52),
             resources: random.random_range(2..=3),
             clients: Vec::new(),
             faults: Vec::new(),
         }
     }
 
+    pub fn has(&self, kind: FaultKind) -> bool {
+        self.faults.iter().any(|fault| fault.case.kind == kind)
+    }
+
+    /// With the one that only faults are about, and the one of requests that take the streams.
+    pub fn all_resources(&self) -> usize {
+        self.resources + 2
+    }
+
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<FaultCase> = Vec::new();
-        for kind in [FaultKind::Kill, FaultKind::Stop] {
-            menu.extend(FaultPoint::OUTER.iter().map(|point| clear(kind, *point)));
-        }
-        // Those that may come second. A proxy that is traced does not stop as others do.
-        let (light, kills) = (menu.len(), FaultPoint::OUTER.len());
-        menu.push(clear(FaultKind::DieAtSync, FaultPoint::AfterCommit));
-        let outer = |case: &FaultCase| case.point != FaultPoint::AfterCommit;
-        let of_one =
-            |case: &FaultCase| !matches!(case.kind, FaultKind::LongStop | FaultKind::Partition);
-        let of_the_path = FaultCase::of_the_path().into_iter();
-        menu.extend(of_the_path.filter(outer).filter(of_one));
-        let first = pick(&menu, turn);
-        if first.kind == FaultKind::DieAtSync {
-            // More than the first start has, which makes the store: 21, and a heartbeat or two.
-            self.dies_at_sync = Some(random.random_range(25..52));
-        }
+        let outer = [
+            BeforeCheck,
+            MidBody,
+            BeforeResponseEnd,
+            BeforeRelease,
+            AnyTime,
+        ];
+        let kills = clear(&[Kill], &outer);
+        let light = clear(&[Kill, Stop], &outer);
+        let mut of_the_path = FaultCase::of_the_path();
+        of_the_path
+            .retain(|case| case.point != AfterCommit && !matches!(case.kind, LongStop | Partition));
+        let dies = clear(&[DieAtSync], &[AfterCommit]);
+        let first = pick(&[&*light, &dies, &of_the_path].concat(), turn);
         self.fault(first, 500..900, random);
-        let light = self.dies_at_sync.map_or(light, |_| kills);
-        let second = menu[random.random_range(0..light)];
-        self.fault(second, 1600..2200, random);
+        // A proxy that is traced does not stop as others do.
+        let menu = if first.kind == DieAtSync {
+            kills
+        } else {
+            light
+        };
+        self.fault(pick(&menu, random.random()), 1600..2200, random);
     }
 
     fn postgres_faults(&mut self, proxies: usize, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<FaultCase> = Vec::new();
-        for kind in [
-            FaultKind::Kill,
-            FaultKind::LongStop,
-            FaultKind::Terminate,
-            FaultKind::Stop,
-        ] {
-            menu.extend(FaultPoint::ALL.iter().map(|point| clear(kind, *point)));
-        }
-        for point in [FaultPoint::BeforeCheck, FaultPoint::AfterCommit] {
-            menu.extend([clear(FaultKind::Cut, point); 3]);
-        }
-        menu.extend([
-            clear(FaultKind::Partition, FaultPoint::AnyTime),
-            clear(FaultKind::Partition, FaultPoint::MidBody),
-        ]);
-        // Where a proxy is the only one, nobody takes over when it is stopped.
-        let of_the_path = FaultCase::of_the_path().into_iter();
-        let of_the_path: Vec<FaultCase> = of_the_path
-            .filter(|case| proxies > 1 || case.kind != FaultKind::LongStop)
-            .collect();
+        let cuts = clear(&[Cut], &[BeforeCheck, AfterCommit]);
+        let menu = [
+            clear(&[Kill, LongStop, Terminate, Stop], &FaultPoint::ALL),
+            [&*cuts, &cuts, &cuts].concat(),
+            clear(&[Partition], &[AnyTime, MidBody]),
+        ]
+        .concat();
+        // Nobody takes over from a proxy that is stopped if it is the only one.
+        let mut of_the_path = FaultCase::of_the_path();
+        of_the_path.retain(|case| proxies > 1 || case.kind != LongStop);
+        self.proxies = proxies;
+        self.ground = Ground::Common;
         // Servers of one's own are dear: one history in seven, which takes every place of the menu
         // in turn.
-        let own = turn % 7 == 5;
-        self.ground = Ground::Postgres { proxies, own };
-        let first = if own {
-            clear(FaultKind::KillPostgres, pick(&FaultPoint::ALL, turn / 7))
+        let first = if turn % 7 == 5 {
+            self.ground = Ground::Own;
+            pick(&clear(&[KillPostgres], &FaultPoint::ALL), turn / 7)
         } else if turn.is_multiple_of(2) {
             pick(&menu, turn / 2)
         } else {
             pick(&of_the_path, turn / 2)
         };
         self.fault(first, 500..900, random);
-        let second = menu[random.random_range(0..menu.len())];
+        let second = pick(&menu, random.random());
         // Not a proxy that is stopped while its path trickles: nobody can end what it still sends.
-        if first.sky != Sky::Trickles || second.kind != FaultKind::LongStop {
+        if first.sky != Sky::Trickles || second.kind != LongStop {
             self.fault(second, 1600..2200, random);
         }
     }
 
     /// Something that only makes life harder.
     fn lesser_fault(&mut self, random: &mut StdRng) {
-        let mut menu = vec![FaultKind::UpstreamDown, FaultKind::Jump, FaultKind::Delay];
+        let mut menu = clear(&[UpstreamDown, Jump, Delay], &[AnyTime]);
         if self.ground != Ground::Sqlite {
-            menu.extend([FaultKind::SlowDisk, FaultKind::Deaf, FaultKind::SlowDisk]);
+            menu.extend(clear(&[SlowDisk, Deaf, SlowDisk], &[AnyTime]));
         }
-        let kind = *menu.choose(random).expect("it is not empty");
-        self.jumps = kind == FaultKind::Jump && self.dies_at_sync.is_none();
-        if kind != FaultKind::Jump || self.jumps {
-            self.fault(clear(kind, FaultPoint::AnyTime), 200..1500, random);
+        let lesser = pick(&menu, random.random());
+        if lesser.kind != Jump || !self.has(DieAtSync) {
+            self.fault(lesser, 200..1500, random);
         }
     }
 
-    fn fault(&mut self, case: FaultCase, when: std::ops::Range<u64>, random: &mut StdRng) {
-        let FaultCase { kind, point, sky } = case;
-        let weather = match sky {
-            Sky::Clear => Weather::Clear,
-            Sky::Trickles => Weather::Trickle,
-            Sky::Stalled if kind == FaultKind::Stall => *[
-                Weather::Dead,
-                Weather::Hole,
-                Weather::Mute,
-                Weather::Shut,
-                Weather::Shut,
-            ]
-            .choose(random)
-            .expect("it is not empty"),
+    fn fault(&mut self, case: FaultCase, when: Range<u64>, random: &mut StdRng) {
+        use Weather::{Clear, Dead, Hole, Mute, Shut, Trickle};
+        let weathers: &[Weather] = match case.sky {
+            Sky::Clear => &[Clear],
+            Sky::Trickles => &[Trickle],
+            Sky::Stalled if case.kind == Stall => &[Dead, Hole, Mute, Shut, Shut],
             // A small body passes a closed window.
-            Sky::Stalled if point == FaultPoint::MidBody && random.random() => Weather::Shut,
-            Sky::Stalled => *[Weather::Dead, Weather::Hole]
-                .choose(random)
-                .expect("it is not empty"),
+            Sky::Stalled if case.point == MidBody => &[Dead, Hole, Shut, Shut],
+            Sky::Stalled => &[Dead, Hole],
         };
+        let weather = pick(weathers, random.random());
         // Now and then early, mostly when others have taken over.
-        let clears = if random.random_range(0..4) == 0 {
+        let clears = if one_in(4, random) {
             300..2_500
         } else {
             6_500..8_500
         };
-        let lasts = match kind {
-            FaultKind::Stop => 100..500,
+        let lasts = match case.kind {
+            Stop => 100..500,
             // When a window opens, the kernel sends at once what it holds. Lost bytes it sends
             // again after twice as long as before, or later.
-            FaultKind::LongStop if weather == Weather::Shut => 8_800..9_500,
-            FaultKind::LongStop if sky == Sky::Stalled => 9_000..14_000,
+            LongStop if weather == Shut => 8_800..9_500,
+            LongStop if case.sky == Sky::Stalled => 9_000..14_000,
             // Longer than the lease, and now and then than the lease and `settle`: who wakes with
             // the rest of a body in its hands finds that newer tokens have passed.
-            FaultKind::LongStop
-                if point == FaultPoint::MidBody || random.random_range(0..4) == 0 =>
-            {
-                6_500..7_500
-            }
-            FaultKind::LongStop => 1_400..3_000,
-            FaultKind::Partition if sky != Sky::Clear => 2_000..9_000,
-            FaultKind::Partition => 300..2_000,
-            FaultKind::SlowDisk | FaultKind::Deaf | FaultKind::Delay => 500..1500,
-            FaultKind::UpstreamDown => 100..300,
+            LongStop if case.point == MidBody || one_in(4, random) => 6_500..7_500,
+            LongStop => 1_400..3_000,
+            Partition if case.sky != Sky::Clear => 2_000..9_000,
+            Partition => 300..2_000,
+            SlowDisk | Deaf | Delay => 500..1500,
+            UpstreamDown => 100..300,
             _ => 0..300,
         };
         self.faults.push(Fault {
-            at: millis(random.random_range(when)),
-            point,
-            kind,
-            proxy: random.random_range(0..self.ground.proxies()),
-            lasts: millis(random.random_range(lasts)),
+            at: random.random_range(when),
+            case,
+            proxy: random.random_range(0..self.proxies),
+            lasts: Duration::from_millis(random.random_range(lasts)),
             weather,
-            clears: millis(random.random_range(clears)),
+            clears: Duration::from_millis(random.random_range(clears)),
         });
     }
 
     fn transport(&self, random: &mut StdRng) -> Transport {
-        let runs_out = |fault: &Fault| fault.point == FaultPoint::OutOfStreams;
-        let streams = if self.faults.iter().any(runs_out) {
+        let mut faults = self.faults.iter();
+        let streams = if faults.any(|fault| fault.case.point == OutOfStreams) {
             random.random_range(1..=2)
         } else if random.random_range(0..100) < 40 {
-            [1, 2, 100, 100][random.random_range(0..4)]
+            pick(&[1, 2, 100, 100], random.random())
         } else {
             return Transport::Http1;
         };
         let ways = [Goodbye::Graceful, Goodbye::Graceful, Goodbye::Abrupt];
-        let goodbye = (random.random_range(0..3) == 0)
-            .then(|| (random.random_range(5..40), ways[random.random_range(0..3)]));
+        let way = pick(&ways, random.random());
+        let goodbye = one_in(3, random).then(|| (random.random_range(5..40), way));
         Transport::Http2 { streams, goodbye }
     }
 }
 
-const fn clear(kind: FaultKind, point: FaultPoint) -> FaultCase {
-    FaultCase::new(kind, point, Sky::Clear)
+/// Each of these kinds at each of these points, where the path has no part in it.
+fn clear(kinds: &[FaultKind], points: &[FaultPoint]) -> Vec<FaultCase> {
+    FaultCase::all(kinds, points, Sky::Clear)
 }
 
 fn pick<T: Copy>(menu: &[T], turn: u64) -> T {
@@ -393,6 +375,6 @@ fn pick<T: Copy>(menu: &[T], turn: u64) -> T {
     menu[turn % menu.len()]
 }
 
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
+fn one_in(times: u32, random: &mut StdRng) -> bool {
+    random.random_range(0..times) == 0
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
-use super::clients::{Directory, HistoryClient, probe};
+use super::clients::{Came, Clients, key};
 use super::log::{Event, Log};
 use super::park::Park;
-use super::plan::{Plan, Shown};
-use super::world::{World, keys};
+use super::plan::{Plan, PlannedRequest};
+use super::world::World;
 
 /// With every fault over, a resource takes a newer token within this, or never.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,80 +24,60 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
     let place = park.place(plan.ground).await;
     let world = Arc::new(World::start(Arc::clone(&plan), place, log).await);
     let mut actors = JoinSet::new();
-    for number in 0..plan.clients.len() {
-        let client = HistoryClient {
-            number,
-            plan: Arc::clone(&plan),
-            log: world.log.clone(),
-            began: world.began,
-            hub: Arc::clone(&world.hub),
-            directory: world.directory(),
-        };
-        actors.spawn(client.run());
-    }
+    actors.spawn(world.clients.clone().run());
     for fault in plan.faults.clone() {
         let world = Arc::clone(&world);
         actors.spawn(async move { world.strike(fault).await });
     }
-    while let Some(ended) = actors.join_next().await {
-        ended.expect("no actor panics");
-    }
+    actors.join_all().await;
+    let log = &world.clients.log;
     // Stuck bytes may come later than their path is clear: between two tries the kernel waits
     // twice as long as before.
     for (nth, slot) in world.slots.iter().enumerate() {
         if !slot.path.delivered(DELIVERED).await {
             let held = slot.path.undelivered();
-            world
-                .log
-                .note(format!("proxy {nth}: {held} bytes are held in the end"));
+            log.note(format!("proxy {nth}: {held} bytes are held in the end"));
         }
     }
-    recover(&world.plan, &world.log, &world.directory()).await;
+    recover(&world.clients).await;
     if !world.reader.has_looked(PATIENCE).await {
-        world.log.note("the marks could not be read in the end");
+        log.note("the marks could not be read in the end");
     }
-    let said = world.end().await;
     let world = Arc::into_inner(world).expect("every actor has ended");
-    world.place.leave().await;
-    said
+    let (lines, place) = world.end().await;
+    park.leave(place, plan.ground).await;
+    lines
 }
 
 /// Every resource takes a newer token again, by way of every proxy.
-pub async fn recover(plan: &Plan, log: &Log, directory: &Directory) {
-    let tokens = plan.clients.iter().flatten().map(|ask| ask.token);
-    let newest = tokens.filter_map(|token| match token {
-        Shown::Token(token) => Some(token),
-        _ => None,
-    });
-    let newest = newest.max().unwrap_or_default();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+pub async fn recover(clients: &Clients) {
+    let plan = &clients.plan;
+    let tokens = plan.clients.iter().flatten().filter_map(|ask| ask.token);
+    let newest = tokens.max().unwrap_or_default();
+    let deadline = Instant::now() + PATIENCE;
     let mut tasks = JoinSet::new();
-    for (of, resource) in keys(plan).into_iter().enumerate() {
-        let (log, directory) = (log.clone(), Arc::clone(directory));
-        let proxies = plan.ground.proxies();
+    for resource in 0..plan.all_resources() {
+        let clients = clients.clone();
         tasks.spawn(async move {
-            let mut token = newest;
             let mut tries = 0;
-            for proxy in 0..proxies {
-                token += 1;
+            for (proxy, token) in (0..clients.plan.proxies).zip(newest + 1..) {
+                let probe = PlannedRequest::put(0, proxy, resource, token);
                 loop {
                     tries += 1;
-                    let nonce = format!("p{of}-{tries}");
-                    let passed = match directory(proxy) {
-                        Some(to) => probe(&log, to, proxy, &nonce, of, token).await,
-                        None => false,
-                    };
-                    if passed || tokio::time::Instant::now() > deadline {
-                        let (resource, yes) = (resource.clone(), passed);
-                        log.add(Event::Recovered { resource, yes });
+                    let nonce = format!("p{resource}-{tries}");
+                    if clients.attempt(&probe, &nonce).await == Came::Passed {
                         break;
                     }
-                    tokio::time::sleep(AGAIN).await;
+                    if Instant::now() > deadline {
+                        let key = key(resource);
+                        let what = format!("{key} takes no newer token, with all faults over");
+                        clients.log.add(Event::Unrecovered(what));
+                        break;
+                    }
+                    sleep(AGAIN).await;
                 }
             }
         });
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended.expect("no probe panics");
-    }
+    tasks.join_all().await;
 }

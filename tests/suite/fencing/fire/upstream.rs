@@ -14,37 +14,44 @@ mod http1;
 mod http2;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::hub::Hub;
+use super::check::NONCE;
+use super::clients::Hub;
+use super::fault::FaultPoint;
 use super::log::{Event, Log};
 use super::marks::Reader;
-use super::plan::{Conduct, Ending, FaultPoint, Plan, Transport, Work};
+use super::plan::{Ending, Plan, PlannedRequest, Transport};
 
 /// From the last byte read of a request to the last thing done for it, own pauses in reading
 /// counted in.
-pub const BOUND: Duration = Duration::from_millis(2_400);
+const BOUND: Duration = Duration::from_millis(2_400);
 /// A piece of the response that is not taken for so long is held up by who should read it.
 const HELD_UP: Duration = Duration::from_millis(40);
+/// The end of a response, which leaves when it is noted.
+const LAST: usize = 8;
+const LEFT: &str = "the caller left";
 
 /// The server. Its requests in progress outlive its listening.
 pub struct PromptUpstream {
     address: SocketAddr,
     desk: UpstreamShared,
-    listening: Mutex<JoinSet<()>>,
+    listening: JoinSet<()>,
 }
 
 #[derive(Clone)]
 struct UpstreamShared {
     plan: Arc<Plan>,
     log: Log,
-    hub: Arc<Hub>,
+    hub: Hub,
     reader: Reader,
     arrivals: Arc<AtomicUsize>,
     /// Short sections, never across an await.
@@ -52,7 +59,7 @@ struct UpstreamShared {
 }
 
 impl PromptUpstream {
-    pub async fn start(plan: Arc<Plan>, log: Log, hub: Arc<Hub>, reader: Reader) -> Self {
+    pub async fn start(plan: Arc<Plan>, log: Log, hub: Hub, reader: Reader) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .expect("loopback has a free port");
@@ -70,7 +77,7 @@ impl PromptUpstream {
         Self {
             address,
             desk,
-            listening: Mutex::new(listening),
+            listening,
         }
     }
 
@@ -80,17 +87,14 @@ impl PromptUpstream {
 
     /// Waits until nothing is in progress any more. Call it when every proxy and every path is
     /// gone.
-    pub async fn rest(&self) {
-        let mut listening = std::mem::take(&mut *self.listening.lock().expect("no panics"));
-        listening.shutdown().await;
+    pub async fn rest(mut self) {
+        self.listening.shutdown().await;
         loop {
-            let mut at_work = std::mem::take(&mut *self.desk.at_work.lock().expect("no panics"));
+            let at_work = std::mem::take(&mut *self.desk.at_work.lock().expect("no panics"));
             if at_work.is_empty() {
                 return;
             }
-            while let Some(ended) = at_work.join_next().await {
-                ended.expect("the upstream does not panic");
-            }
+            at_work.join_all().await;
         }
     }
 }
@@ -99,12 +103,12 @@ impl UpstreamShared {
     async fn accept(self, listener: TcpListener) {
         loop {
             let (stream, _) = listener.accept().await.expect("accepting works");
-            let desk = self.clone();
-            self.at_work
-                .lock()
-                .expect("no panics")
-                .spawn(desk.connection(stream));
+            self.spawn(self.clone().connection(stream));
         }
+    }
+
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.at_work.lock().expect("no panics").spawn(work);
     }
 
     async fn connection(self, stream: TcpStream) {
@@ -122,112 +126,41 @@ impl UpstreamShared {
     /// The first byte of a request.
     fn arrives(&self) -> Handling {
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
-        self.log.add(Event::Began { arrival });
+        self.log.add(Event::Began(arrival));
         self.reader.look();
         Handling {
             desk: self.clone(),
             arrival,
+            order: PlannedRequest::put(0, 0, 0, 0),
             last_byte: Instant::now(),
         }
     }
 
-    /// The order for a request, by its nonce.
-    fn planned(&self, nonce: &str) -> Order {
-        let find = || {
-            let mut parts = nonce.split('-');
-            let client: usize = parts.next()?.strip_prefix('c')?.parse().ok()?;
-            let nth: usize = parts.next()?.parse().ok()?;
-            self.plan.clients.get(client)?.get(nth)
-        };
-        find().map_or(Order::UNPLANNED, |ask| Order {
-            proxy: ask.proxy,
-            work: ask.work,
-            keeps: ask.conduct == Conduct::Drip,
-        })
+    /// The plan of a request, by its nonce.
+    fn planned(&self, nonce: &str) -> Option<PlannedRequest> {
+        let mut parts = nonce.split('-');
+        let client: usize = parts.next()?.strip_prefix('c')?.parse().ok()?;
+        let nth: usize = parts.next()?.parse().ok()?;
+        self.plan.clients.get(client)?.get(nth).cloned()
     }
 }
 
-/// The order for a request.
-#[derive(Clone, Copy)]
-struct Order {
-    /// The proxy that it was sent to.
-    proxy: usize,
-    work: Work,
-    /// It is there to take a stream and keep it.
-    keeps: bool,
+/// The caller's side of one request, behind its head.
+trait Caller {
+    /// Reads the body, and hands on the length of each piece; `true`: it is whole.
+    fn body(&mut self, more: UnboundedSender<usize>) -> impl Future<Output = bool> + Send;
+
+    /// Sends the head of the response, with the length of its body.
+    fn head(&mut self, status: u16, length: usize) -> impl Future<Output = bool> + Send;
+
+    /// Sends so many bytes; `last`: the response ends there.
+    fn send(&mut self, bytes: usize, last: bool) -> impl Future<Output = bool> + Send;
+
+    /// Breaks the response off.
+    fn reset(&mut self);
 }
 
-impl Order {
-    const UNPLANNED: Self = Self {
-        proxy: 0,
-        work: Work::QUICK,
-        keeps: false,
-    };
-}
-
-/// One request in the works.
-struct Handling {
-    desk: UpstreamShared,
-    arrival: usize,
-    /// When the bound began to run: with the last byte, less the time in which nothing was read.
-    last_byte: Instant,
-}
-
-impl Handling {
-    fn end(&self, how: &'static str) {
-        let arrival = self.arrival;
-        self.desk.log.add(Event::Ended { arrival, how });
-    }
-
-    fn bound(&self) -> Instant {
-        self.last_byte + BOUND
-    }
-
-    /// Reads a body that is read in this way.
-    async fn read(
-        &mut self,
-        order: Order,
-        length: Option<usize>,
-        reading: impl AsyncFnOnce(&Watch<'_>) -> bool,
-    ) -> BodyEnd {
-        let slow = Duration::from_millis(order.work.slow_read);
-        tokio::time::sleep(slow).await;
-        // Bodies of no length are whole with the head.
-        if length == Some(0) {
-            self.last_byte -= slow;
-            return BodyEnd::Whole;
-        }
-        let watch = Watch::new(self, order, length);
-        let (body, last) = watch.over(reading(&watch)).await;
-        if body != BodyEnd::GivenUp {
-            // Bytes that lay there while nothing was read were sent so much earlier.
-            self.last_byte = self.last_byte.max(last) - slow;
-        }
-        body
-    }
-
-    /// The status of the answer, and the length of its body in all.
-    fn answer(work: Work) -> (u16, usize) {
-        let status = if work.ending == Ending::Fail {
-            500
-        } else {
-            200
-        };
-        (status, work.pieces * work.piece)
-    }
-
-    /// Works, caller or not, and lets the request take effect if that is still within the bound.
-    async fn work(&self, work: Work) {
-        let done = Instant::now() + Duration::from_millis(work.before);
-        tokio::time::sleep_until(done.min(self.bound())).await;
-        if Instant::now() <= self.bound() {
-            let arrival = self.arrival;
-            self.desk.log.add(Event::Effect { arrival });
-        }
-    }
-}
-
-/// How the reading of a body ended.
+/// The end of the reading of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyEnd {
     Whole,
@@ -236,106 +169,170 @@ enum BodyEnd {
     GivenUp,
 }
 
-/// Watches over the reading of a body, and stops waiting for the rest when it has not come for
-/// [`BOUND`].
-struct Watch<'a> {
-    desk: &'a UpstreamShared,
+/// One request in the works.
+struct Handling {
+    desk: UpstreamShared,
     arrival: usize,
-    order: Order,
-    /// Of the body, if its length is known.
-    half: usize,
-    /// Short sections, never across an await.
-    state: Mutex<Progress>,
+    /// A quick one where none is planned.
+    order: PlannedRequest,
+    /// The start of the bound: with the last byte, less the time in which nothing was read.
+    last_byte: Instant,
 }
 
-struct Progress {
-    read: usize,
-    last: Instant,
-    /// The rest has been given up since.
-    given_up: bool,
-}
-
-impl<'a> Watch<'a> {
-    fn new(handling: &'a Handling, order: Order, length: Option<usize>) -> Self {
-        Self {
-            desk: &handling.desk,
-            arrival: handling.arrival,
-            order,
-            half: length.map_or(64 << 10, |length| length / 2),
-            state: Mutex::new(Progress {
-                read: 0,
-                last: Instant::now(),
-                given_up: false,
-            }),
+impl Handling {
+    /// Notes the head.
+    fn has_head(&mut self, headers: Vec<(String, String)>) {
+        let mut fields = headers.iter();
+        let nonce = fields.find(|(name, _)| name.eq_ignore_ascii_case(NONCE));
+        if let Some(order) = nonce.and_then(|(_, nonce)| self.desk.planned(nonce)) {
+            self.order = order;
         }
+        self.desk.log.add(Event::Head(self.arrival, headers));
     }
 
-    /// How the reading ended, and when the last byte came. `reading`: whether the body is whole, in
-    /// the end.
-    async fn over(&self, reading: impl Future<Output = bool>) -> (BodyEnd, Instant) {
-        let whole = tokio::select! {
-            whole = reading => whole,
-            () = self.wait() => unreachable!("it waits for as long as there is something to read"),
-        };
-        let state = self.lock();
-        let body = match (state.given_up, whole) {
-            (true, _) => BodyEnd::GivenUp,
-            (false, true) => BodyEnd::Whole,
-            (false, false) => BodyEnd::Broken,
-        };
-        (body, state.last)
-    }
-
-    /// So many bytes have come.
-    fn more(&self, bytes: usize) {
-        let mut state = self.lock();
-        let before = state.read;
-        state.read += bytes;
-        state.last = Instant::now();
-        if std::mem::take(&mut state.given_up) && !self.answered() {
-            let arrival = self.arrival;
-            self.desk.log.add(Event::Resumed { arrival });
+    /// Does all that follows the head; `true`: the connection can go on. `length`: of the body, if
+    /// it is known.
+    async fn handle(mut self, length: Option<usize>, caller: &mut impl Caller) -> bool {
+        let work = self.order.work;
+        if work.ending == Ending::Early {
+            // A whole answer is the upstream's own word that it is done; the body is read and
+            // thrown away.
+            self.work_for(work.before).await;
+            self.end("answered early");
+            let answer = work.pieces * work.piece;
+            let answered = caller.head(200, answer).await && caller.send(answer, true).await;
+            return self.body(length, caller).await == BodyEnd::Whole && answered;
         }
-        // A streamed body comes in more than one piece.
-        if self.half > 4096 && (before..state.read).contains(&(self.half - 1)) {
-            self.desk.hub.pass(FaultPoint::MidBody, self.order.proxy);
-        }
-    }
-
-    /// It was answered early, and what still comes does not matter.
-    fn answered(&self) -> bool {
-        self.order.work.ending == Ending::Early
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.state.lock().expect("no panics")
-    }
-
-    async fn wait(&self) {
-        loop {
-            let (last, given_up) = {
-                let state = self.lock();
-                (state.last, state.given_up)
-            };
-            if given_up {
-                // Until more comes there is nothing new to give up.
-                tokio::time::sleep(BOUND / 8).await;
-                continue;
+        match self.body(length, caller).await {
+            BodyEnd::Whole => {
+                self.work_for(work.before).await;
+                self.respond(caller).await.unwrap_or_else(|how| {
+                    self.end(how);
+                    false
+                })
             }
-            tokio::time::sleep_until(last + BOUND).await;
-            self.give_up(last);
+            BodyEnd::Broken => {
+                self.work_for(work.before).await;
+                self.end("the caller left halfway");
+                false
+            }
+            BodyEnd::GivenUp => false,
         }
     }
 
-    /// Unless more has come since.
-    fn give_up(&self, last: Instant) {
-        let mut state = self.lock();
-        if (state.last, state.given_up) == (last, false) {
-            state.given_up = true;
-            if !self.answered() {
-                let (arrival, how) = (self.arrival, "the rest does not come");
-                self.desk.log.add(Event::Ended { arrival, how });
-            }
+    fn end(&self, how: &'static str) {
+        self.desk.log.add(Event::Ended(self.arrival, how));
+    }
+
+    fn passes(&self, point: FaultPoint) {
+        // Nobody may wait for it.
+        let _ = self.desk.hub.send((point, self.order.proxy));
+    }
+
+    fn bound(&self) -> Instant {
+        self.last_byte + BOUND
+    }
+
+    /// Works for so long, caller or not, within the bound.
+    async fn work_for(&self, millis: u64) {
+        let done = Instant::now() + Duration::from_millis(millis);
+        sleep_until(done.min(self.bound())).await;
+    }
+
+    async fn body(&mut self, length: Option<usize>, caller: &mut impl Caller) -> BodyEnd {
+        let slow = Duration::from_millis(self.order.work.slow_read);
+        sleep(slow).await;
+        // Bodies of no length are whole with the head.
+        if length == Some(0) {
+            self.last_byte -= slow;
+            return BodyEnd::Whole;
         }
+        let (more, mut pieces) = unbounded_channel();
+        // It was answered early, and what still comes does not matter.
+        let answered = self.order.work.ending == Ending::Early;
+        let half = length.map_or(64 << 10, |length| length / 2);
+        let watching = async {
+            let (mut read, mut last, mut given_up) = (0, Instant::now(), false);
+            loop {
+                let piece = if given_up {
+                    Ok(pieces.recv().await)
+                } else {
+                    timeout_at(last + BOUND, pieces.recv()).await
+                };
+                match piece {
+                    Ok(None) => return (last, given_up),
+                    Ok(Some(bytes)) => {
+                        if std::mem::take(&mut given_up) && !answered {
+                            self.desk.log.add(Event::Resumed(self.arrival));
+                        }
+                        // A streamed body comes in more than one piece.
+                        if half > 4096 && (read..read + bytes).contains(&(half - 1)) {
+                            self.passes(FaultPoint::MidBody);
+                        }
+                        (read, last) = (read + bytes, Instant::now());
+                    }
+                    Err(_) => {
+                        given_up = true;
+                        if !answered {
+                            self.end("the rest does not come");
+                        }
+                    }
+                }
+            }
+        };
+        let (whole, (last, given_up)) = tokio::join!(caller.body(more), watching);
+        if given_up {
+            return BodyEnd::GivenUp;
+        }
+        // Bytes that lay there while nothing was read were sent so much earlier.
+        self.last_byte = self.last_byte.max(last) - slow;
+        if whole {
+            BodyEnd::Whole
+        } else {
+            BodyEnd::Broken
+        }
+    }
+
+    /// `true`: the response has left whole.
+    async fn respond(&self, caller: &mut impl Caller) -> Result<bool, &'static str> {
+        let work = self.order.work;
+        let status = if work.ending == Ending::Fail {
+            500
+        } else {
+            200
+        };
+        for nth in 1..=work.pieces {
+            if nth > 1 {
+                self.passes(FaultPoint::BeforeResponseEnd);
+                self.work_for(work.between).await;
+            }
+            let last = nth == work.pieces;
+            if last && work.ending == Ending::Reset {
+                self.end("a reset");
+                caller.reset();
+                return Ok(false);
+            }
+            if nth == 1 && !caller.head(status, work.pieces * work.piece).await {
+                return Err(LEFT);
+            }
+            let most = work.piece - if last { LAST } else { 0 };
+            self.send(most, caller).await?;
+        }
+        // Noted before the last bytes leave: what follows from them must find it in the log.
+        self.end("answered");
+        Ok(caller.send(LAST, true).await)
+    }
+
+    async fn send(&self, bytes: usize, caller: &mut impl Caller) -> Result<(), &'static str> {
+        let mut sending = pin!(caller.send(bytes, false));
+        let sent = tokio::select! {
+            sent = &mut sending => sent,
+            () = sleep(HELD_UP) => {
+                self.passes(FaultPoint::BeforeRelease);
+                let sent = timeout_at(self.bound(), sending).await;
+                sent.map_err(|_| "nobody reads the answer")?
+            }
+        };
+        if sent { Ok(()) } else { Err(LEFT) }
     }
 }

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
 
-use super::clients::{Directory, resource};
-use super::hub::Hub;
+use super::clients::{Clients, Hub};
+use super::fault::FaultKind;
 use super::log::Log;
 use super::marks::{Reader, Source};
 use super::park::Place;
@@ -31,7 +31,7 @@ const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undel
 
 /// The library that makes a process's wall clock another one, where Debian puts it on this
 /// machine's kind.
-fn faketime() -> Option<PathBuf> {
+pub fn faketime() -> Option<PathBuf> {
     let kinds = std::fs::read_dir("/usr/lib")
         .into_iter()
         .flatten()
@@ -41,27 +41,20 @@ fn faketime() -> Option<PathBuf> {
         .find(|library| library.exists())
 }
 
-/// Returns whether the wall clock of a proxy can be made to jump here.
-pub fn clocks_can_jump() -> bool {
-    faketime().is_some()
-}
-
 /// All that a history is about.
 pub struct World {
-    pub plan: Arc<Plan>,
-    pub log: Log,
+    pub clients: Clients,
     /// The start of the plan's times: when all was up.
     pub began: Instant,
-    pub hub: Arc<Hub>,
     pub slots: Arc<Vec<Slot>>,
-    pub upstream: PromptUpstream,
+    upstream: PromptUpstream,
     pub reader: Reader,
     pub place: Place,
     _tasks: JoinSet<()>,
     _store: Store,
 }
 
-/// Where a proxy runs, dies, and runs again.
+/// The place of a proxy, in which it runs, dies, and runs again.
 pub struct Slot {
     config: Config,
     /// To Postgres.
@@ -84,41 +77,44 @@ pub struct Slot {
 impl World {
     /// Starts everything.
     pub async fn start(plan: Arc<Plan>, place: Place, log: Log) -> Self {
-        let hub = Arc::new(Hub::default());
+        let hub = Hub::new(1024);
         let store = place
             .url()
             .map_or_else(Store::sqlite, |url| Store::at(&url));
-        let source = match place.past_all() {
-            Some(url) => Source::Postgres(url, place.name().to_owned()),
-            None => Source::Sqlite(store.url().replacen("sqlite:", "", 1).into()),
+        let namespace = match place.cluster {
+            Some(_) => place.name.clone(),
+            None => "default".to_owned(),
         };
+        let url = place.past_all().unwrap_or_else(|| store.url());
         let mut tasks = JoinSet::new();
-        let reader = Reader::start(source, log.clone(), &mut tasks);
-        let upstream = PromptUpstream::start(
-            Arc::clone(&plan),
-            log.clone(),
-            Arc::clone(&hub),
-            reader.clone(),
-        )
-        .await;
+        let reader = Reader::start(Source { url, namespace }, log.clone(), &mut tasks);
+        let upstream =
+            PromptUpstream::start(Arc::clone(&plan), log.clone(), hub.clone(), reader.clone())
+                .await;
         let mut slots = Vec::new();
-        for nth in 0..plan.ground.proxies() {
-            let relay = match place.cluster() {
+        for nth in 0..plan.proxies {
+            let relay = match &place.cluster {
                 Some(cluster) => Some(Relay::start(cluster.port()).await),
                 None => None,
             };
             let path = Path::start(upstream.address());
-            let slot = Slot::new(&plan, path, &store, place.name(), relay);
-            let dies = plan.dies_at_sync.filter(|_| nth == 0);
-            slot.put(slot.launch(dies).await).await;
+            let slot = Slot::new(&plan, path, &store, &place.name, relay);
+            let dies = nth == 0 && plan.has(FaultKind::DieAtSync);
+            let proxy = slot.launch(dies.then_some(plan.dies_at_sync)).await;
+            slot.fill(&mut *slot.proxy.lock().await, proxy);
             slots.push(slot);
         }
+        let slots = Arc::new(slots);
+        let listening = Arc::clone(&slots);
         Self {
-            plan,
-            log,
+            clients: Clients {
+                plan,
+                log,
+                hub,
+                directory: Arc::new(move |nth| listening[nth].address()),
+            },
             began: Instant::now(),
-            hub,
-            slots: Arc::new(slots),
+            slots,
             upstream,
             reader,
             place,
@@ -127,14 +123,8 @@ impl World {
         }
     }
 
-    /// Where the proxies listen, for clients.
-    pub fn directory(&self) -> Directory {
-        let slots = Arc::clone(&self.slots);
-        Arc::new(move |nth| slots[nth].address())
-    }
-
-    /// Ends every proxy; returns what each has written.
-    pub async fn end(&self) -> Vec<String> {
+    /// Ends every proxy; returns what each has written, and the place.
+    pub async fn end(self) -> (Vec<String>, Place) {
         let mut said = Vec::new();
         for slot in self.slots.iter() {
             if let Some(proxy) = slot.proxy.lock().await.take() {
@@ -145,7 +135,7 @@ impl World {
             slot.path.cut(Cut::Reset);
         }
         self.upstream.rest().await;
-        said
+        (said, self.place)
     }
 }
 
@@ -166,7 +156,7 @@ impl Slot {
             let block = format!("store: {{ url: '{url}', namespace: {namespace} }}");
             config = config.with(&block);
         }
-        let clock = plan.jumps.then(|| {
+        let clock = plan.has(FaultKind::Jump).then(|| {
             let file = dir.path().join("clock");
             std::fs::write(&file, "+0").expect("the directory is writable");
             file
@@ -211,13 +201,8 @@ impl Slot {
         proxy.hang_up();
     }
 
-    pub fn address(&self) -> Option<SocketAddr> {
+    fn address(&self) -> Option<SocketAddr> {
         *self.address.lock().expect("no panics")
-    }
-
-    async fn put(&self, proxy: Proxy) {
-        *self.address.lock().expect("no panics") = Some(proxy.data());
-        *self.proxy.lock().await = Some(proxy);
     }
 
     /// Puts a new run into the place whose turn the caller has.
@@ -234,11 +219,4 @@ impl Slot {
         said.push("--- a run of a proxy ---".to_owned());
         said.extend(proxy.process().lines());
     }
-}
-
-/// The keys of a plan's resources.
-pub fn keys(plan: &Plan) -> Vec<String> {
-    (0..plan.all_resources())
-        .map(|nth| format!("order:{}", resource(nth)))
-        .collect()
 }

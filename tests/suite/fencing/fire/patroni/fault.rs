@@ -16,7 +16,7 @@ pub const CUT: Duration = Duration::from_secs(6);
 const REPLACED: Duration = Duration::from_secs(28);
 
 /// A fault of the primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrimaryFault {
     /// An operator asks for another one.
     Switchover,
@@ -55,21 +55,6 @@ impl PrimaryFault {
     /// Those that an asynchronous set-up is for. Without a watchdog nothing ends a primary that
     /// Patroni has lost sight of (`Freeze`, `Hang`).
     const WITHOUT_STANDBY: [Self; 4] = [Switchover, Crash, Loss, LossWhileBehind];
-
-    /// The event, for the documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Switchover => "a switchover (`patronictl switchover`)",
-            Crash => "Postgres is killed; Patroni starts it again",
-            Loss => "the machine is lost: Postgres and Patroni are killed",
-            Freeze => "the machine is suspended for longer than `ttl`, and wakes",
-            Hang => "Patroni alone hangs for longer than `ttl`; Postgres goes on",
-            CutFromEtcd => "it is cut off from etcd",
-            CutFromStandbys => "it is cut off from the standbys for 6 s",
-            CutFromProxy => "one of the two proxies is cut off from it for 6 s",
-            LossWhileBehind => "the machine is lost while a standby (asynchronous: all) is behind",
-        }
-    }
 
     /// Returns whether the old primary may answer beside the new one, until its Patroni acts. A
     /// proxy with all servers in its URL may meet it, and takes marks that are older there for lost:

@@ -1,13 +1,26 @@
 //! The requests of a history's clients: those that live their lives, and those that a fault brings
 //! along.
 
+use std::iter::repeat_n;
+
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use super::{
-    BUFFER, CLIENTS, Conduct, Ending, FLOOR, Fault, FaultKind, FaultPoint, Form, HUGE, LARGE, LONG,
-    Plan, PlannedRequest, Shown, Sky, Transport, Work, millis,
+    BUFFER, Conduct, Ending, Fault, FaultPoint, Form, Kill, LongStop, Part, Partition, Plan,
+    PlannedRequest, Sky, Transport, Work, pick,
 };
+
+/// Clients of a history, besides the ones that a fault brings along.
+const CLIENTS: usize = 8;
+/// A body that is streamed.
+const LARGE: usize = 192 << 10;
+/// A body that trickles for longer than others wait for its sender's death.
+const LONG: usize = 448 << 10;
+/// A response that no socket buffers on its way hold.
+const HUGE: usize = 24 << 20;
+/// The token before the first.
+const FLOOR: u64 = 10;
 
 impl Plan {
     /// Every client's requests, in time order over all of them, so that tokens rise as a lock
@@ -24,27 +37,9 @@ impl Plan {
         }
         let mut roles = vec![Role::HistoryClient; CLIENTS];
         for fault in self.faults.clone() {
-            let mut enter = |role, lead| {
-                moments.push((fault.moment() + lead, roles.len()));
+            for (role, after) in self.brought_along(fault) {
+                moments.push((fault.at + after, roles.len()));
                 roles.push(role);
-            };
-            if bait(fault.point).is_some() {
-                let undisturbed = self.at_stake(&fault) >= self.resources;
-                enter(Role::Lure(fault), 0);
-                enter(Role::Lure(fault), if undisturbed { 1_500 } else { 60 });
-            }
-            for _ in 0..self.hogs(&fault) {
-                enter(Role::Hog(fault), 0);
-                enter(Role::Lure(fault), 300);
-            }
-            let in_vain = fault.kind == FaultKind::LongStop && self.ground.proxies() == 1;
-            let late = fault.bytes_come_late();
-            if (late || fault.kind == FaultKind::LongStop) && !in_vain {
-                enter(Role::Heir(fault), 1_000);
-            }
-            if late && !in_vain {
-                // After all others, so that its token is the newest.
-                enter(Role::Heir(fault), self.span);
             }
         }
         self.clients = vec![Vec::new(); roles.len()];
@@ -60,58 +55,59 @@ impl Plan {
         }
     }
 
+    /// The clients that this fault needs, and when each acts, in milliseconds after it.
+    fn brought_along(&self, fault: Fault) -> Vec<(Role, u64)> {
+        let mut along = Vec::new();
+        let point = fault.case.point;
+        if !matches!(point, FaultPoint::AnyTime | FaultPoint::OutOfStreams) {
+            let undisturbed = self.at_stake(&fault) >= self.resources;
+            let second = if undisturbed { 1_500 } else { 60 };
+            along.extend([(Role::Lure(fault), 0), (Role::Lure(fault), second)]);
+        }
+        // Long requests take all streams of a connection.
+        if let (Transport::Http2 { streams, .. }, FaultPoint::OutOfStreams) =
+            (self.transport, point)
+        {
+            along.extend(repeat_n((Role::Hog(fault), 0), streams as usize));
+            along.extend(repeat_n((Role::Lure(fault), 300), streams as usize));
+        }
+        let late = fault.bytes_come_late();
+        let in_vain = fault.case.kind == LongStop && self.proxies == 1;
+        if (late || fault.case.kind == LongStop) && !in_vain {
+            along.push((Role::Heir(fault), 1_000));
+        }
+        if late && !in_vain {
+            // After all others, so that its token is the newest.
+            along.push((Role::Heir(fault), self.span));
+        }
+        along
+    }
+
     /// A request by way of the other proxy, with a newer token, that is sent until it passes: who
     /// was stopped finds it there when it wakes.
     fn heir(&self, fault: &Fault, at: u64, newest: &mut [u64]) -> PlannedRequest {
-        let resource = self.at_stake(fault);
+        let (proxy, resource) = ((fault.proxy + 1) % self.proxies, self.at_stake(fault));
         newest[resource] += 1;
-        PlannedRequest {
-            at: millis(at),
-            proxy: (fault.proxy + 1) % self.ground.proxies(),
-            resource,
-            token: Shown::Token(newest[resource]),
-            form: Form::Put,
-            size: 0,
-            chunked: false,
-            conduct: Conduct::Plain,
-            work: Work::QUICK,
-            retries: 40,
-        }
-    }
-
-    /// How many long requests take all streams of a connection, for this fault.
-    fn hogs(&self, fault: &Fault) -> u32 {
-        match self.transport {
-            Transport::Http2 { streams, .. } if fault.point == FaultPoint::OutOfStreams => streams,
-            _ => 0,
-        }
+        let mut ask = PlannedRequest::put(at, proxy, resource, newest[resource]);
+        ask.retries = 40;
+        ask
     }
 
     /// A request that takes a stream for long: its body comes in drops. It is about a resource of
     /// its own, and no newer token ends it.
     fn hog(&self, fault: &Fault, at: u64) -> PlannedRequest {
-        PlannedRequest {
-            at: millis(at),
-            proxy: fault.proxy,
-            resource: self.all_resources() - 1,
-            token: Shown::Token(FLOOR),
-            form: Form::Put,
-            size: 2 * BUFFER,
-            chunked: false,
-            conduct: Conduct::Drip,
-            work: Work::QUICK,
-            retries: 0,
-        }
+        let mut ask = PlannedRequest::put(at, fault.proxy, self.all_resources() - 1, FLOOR);
+        (ask.size, ask.conduct) = (2 * BUFFER, Conduct::Drip);
+        ask
     }
 
     /// The resource that a fault's own requests are about. Where bytes may come late, that is
     /// mostly one that nobody else asks for.
     fn at_stake(&self, fault: &Fault) -> usize {
-        let moment = usize::try_from(fault.moment()).unwrap_or(0);
-        if fault.bytes_come_late() && !moment.is_multiple_of(3) {
+        if fault.bytes_come_late() && !fault.at.is_multiple_of(3) {
             return self.resources;
         }
-        moment % self.resources
+        usize::try_from(fault.at).unwrap_or(0) % self.resources
     }
 
     /// A request that brings the fault's point about.
@@ -124,43 +120,29 @@ impl Plan {
     ) -> PlannedRequest {
         let resource = self.at_stake(fault);
         newest[resource] += 1;
-        let mut ask = PlannedRequest {
-            at: millis(at),
-            proxy: fault.proxy,
-            resource,
-            token: Shown::Token(newest[resource]),
-            form: Form::Put,
-            size: 64,
-            chunked: random.random(),
-            conduct: Conduct::Plain,
-            work: Work::QUICK,
-            retries: 3,
-        };
+        let mut ask = PlannedRequest::put(at, fault.proxy, resource, newest[resource]);
+        (ask.size, ask.chunked, ask.retries) = (64, random.random(), 3);
         // For as long as it takes others to find its caller dead, and longer.
-        let dies = matches!(
-            fault.kind,
-            FaultKind::Kill | FaultKind::LongStop | FaultKind::Partition
-        );
-        let at_work = matches!(
-            fault.point,
-            FaultPoint::MidBody | FaultPoint::BeforeResponseEnd
-        );
-        let work_on = if dies && at_work { 2_200 } else { 0 };
-        match bait(fault.point) {
-            Some(Bait::Body(size)) => {
-                let trickles = size == LARGE && Sky::of(fault.weather) == Sky::Trickles;
-                ask.size = if trickles { LONG } else { size };
-                ask.conduct = Conduct::BodyStall(400);
-                ask.work.before = work_on;
+        let dies = matches!(fault.case.kind, Kill | LongStop | Partition);
+        let work_on = if dies { 2_200 } else { 0 };
+        let paused = Conduct::Pause(Part::Body, 400);
+        match fault.case.point {
+            FaultPoint::BeforeCheck => (ask.size, ask.conduct) = (BUFFER / 2, paused),
+            FaultPoint::AfterCommit => ask.size = 0,
+            FaultPoint::MidBody => {
+                let trickles = fault.case.sky == Sky::Trickles;
+                ask.size = if trickles { LONG } else { LARGE };
+                (ask.conduct, ask.work.before) = (paused, work_on);
             }
-            Some(Bait::Response) => {
+            FaultPoint::BeforeResponseEnd => {
                 (ask.work.pieces, ask.work.between) = (2, work_on.max(300));
             }
-            Some(Bait::Unread) => {
+            // Nobody reads the response.
+            FaultPoint::BeforeRelease => {
                 (ask.work.pieces, ask.work.piece) = (2, HUGE / 2);
-                ask.conduct = Conduct::ReadStall(400);
+                ask.conduct = Conduct::Pause(Part::Response, 400);
             }
-            None => {}
+            FaultPoint::AnyTime | FaultPoint::OutOfStreams => {}
         }
         ask
     }
@@ -176,53 +158,35 @@ impl Plan {
             _ => random.random_range(*newest - 4..=*newest + 2),
         };
         *newest = token.max(*newest);
-        let mut ask = PlannedRequest {
-            at: millis(at),
-            proxy: random.random_range(0..self.ground.proxies()),
-            resource,
-            token: Shown::Token(token),
-            form: [
-                Form::Put,
-                Form::Put,
-                Form::Post,
-                Form::Post,
-                Form::Delete,
-                Form::Get,
-            ][random.random_range(0..6)],
-            size: 0,
-            chunked: random.random(),
-            conduct: Conduct::Plain,
-            work: work(random),
-            retries: random.random_range(0..3),
-        };
-        if matches!(ask.form, Form::Put | Form::Post) {
-            ask.size = [0, 40, 2_000, LARGE][random.random_range(0..4)];
-        }
+        let proxy = random.random_range(0..self.proxies);
+        let mut ask = PlannedRequest::put(at, proxy, resource, token);
+        (ask.chunked, ask.work) = (random.random(), work(random));
+        ask.retries = random.random_range(0..3);
+        let forms = [Form::Put, Form::Post];
         match random.random_range(0..100) {
             0..6 => ask.form = Form::Claim,
-            6..9 => (ask.form, ask.token) = (Form::Get, Shown::None),
-            9..11 => ask.token = Shown::None,
+            6..9 => (ask.form, ask.token) = (Form::Get, None),
+            9..11 => (ask.form, ask.token) = (pick(&forms, random.random()), None),
             11..13 => {
-                ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)]);
+                let malformed = ["-3", "0x1f", "1, 2"].map(Form::Malformed);
+                (ask.form, ask.token) = (pick(&malformed, random.random()), None);
             }
             13 => ask.form = Form::Ambiguous,
             14 => ask.form = Form::NoRoute,
             15 => ask.form = Form::WrongMethod,
             16 => ask.form = Form::TooLarge,
-            _ => ask.conduct = conduct(random),
+            17..31 => (ask.form, ask.conduct) = (Form::Delete, conduct(random)),
+            31..45 => (ask.form, ask.conduct) = (Form::Get, conduct(random)),
+            _ => (ask.form, ask.conduct) = (pick(&forms, random.random()), conduct(random)),
         }
-        let fenced = matches!(ask.form, Form::Put | Form::Post | Form::Delete | Form::Get);
-        if !fenced || ask.form == Form::Delete {
-            ask.size = 0;
-        }
-        if ask.form == Form::Get {
-            ask.size = 0;
+        if matches!(ask.form, Form::Put | Form::Post) {
+            ask.size = pick(&[0, 40, 2_000, LARGE], random.random());
         }
         ask
     }
 }
 
-/// Why a client is there.
+/// The purpose of a client.
 #[derive(Clone, Copy)]
 enum Role {
     /// To live its life.
@@ -233,27 +197,6 @@ enum Role {
     Heir(Fault),
     /// To take a stream and keep it.
     Hog(Fault),
-}
-
-/// The request that has to be on its way for a point to be passed.
-enum Bait {
-    /// A body of this size, whose client pauses in the middle of it.
-    Body(usize),
-    /// A response in two pieces.
-    Response,
-    /// A response that nobody reads.
-    Unread,
-}
-
-fn bait(point: FaultPoint) -> Option<Bait> {
-    match point {
-        FaultPoint::BeforeCheck => Some(Bait::Body(BUFFER / 2)),
-        FaultPoint::MidBody => Some(Bait::Body(LARGE)),
-        FaultPoint::BeforeResponseEnd => Some(Bait::Response),
-        FaultPoint::BeforeRelease => Some(Bait::Unread),
-        FaultPoint::AfterCommit => Some(Bait::Body(0)),
-        FaultPoint::AnyTime | FaultPoint::OutOfStreams => None,
-    }
 }
 
 fn work(random: &mut StdRng) -> Work {
@@ -277,13 +220,13 @@ fn work(random: &mut StdRng) -> Work {
 fn conduct(random: &mut StdRng) -> Conduct {
     let pause = random.random_range(50..600);
     match random.random_range(0..100) {
-        0..4 => Conduct::HeadStall(pause),
-        4..7 => Conduct::HeadKill,
-        7..12 => Conduct::BodyStall(pause),
-        12..16 => Conduct::BodyKill,
+        0..4 => Conduct::Pause(Part::Head, pause),
+        4..7 => Conduct::Die(Part::Head),
+        7..12 => Conduct::Pause(Part::Body, pause),
+        12..16 => Conduct::Die(Part::Body),
         16..23 => Conduct::Leave(pause / 4),
-        23..26 => Conduct::ReadStall(pause),
-        26..30 => Conduct::ReadKill,
+        23..26 => Conduct::Pause(Part::Response, pause),
+        26..30 => Conduct::Die(Part::Response),
         _ => Conduct::Plain,
     }
 }
