@@ -50,7 +50,7 @@ use crate::support::skip::lacks;
 use crate::support::store::{postgres_is_installed, program};
 
 /// The fewest and the most histories that CI plays.
-const BLOCK: usize = 140;
+const BLOCK: usize = 110;
 const MOST: u64 = 630;
 /// Histories at once.
 const AT_ONCE: usize = 18;
