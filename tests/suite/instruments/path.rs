@@ -31,24 +31,22 @@ impl PathRig {
     async fn start() -> Self {
         let upstream = BareUpstream::start().await;
         let path = Path::start(upstream.address());
-        let sender = TcpStream::connect(path.address()).must().await;
+        let mut sender = TcpStream::connect(path.address()).must().await;
         let receiver = upstream.accept().await;
+        sender.write_all(b"hello").must().await;
         let mut rig = Self {
             path,
             sender,
             receiver,
         };
-        rig.pass(b"hello").await;
+        rig.reads(5).await;
         rig
     }
 
-    async fn pass(&mut self, bytes: &[u8]) {
-        self.sender.write_all(bytes).must().await;
-        let mut read = vec![0; bytes.len()];
-        soon("bytes", self.receiver.read_exact(&mut read))
-            .must()
-            .await;
-        assert_eq!(read, bytes);
+    async fn reads(&mut self, bytes: usize) {
+        let mut read = vec![0; bytes];
+        let read = self.receiver.read_exact(&mut read);
+        soon("the bytes", read).must().await;
     }
 
     /// Sends a body into the weather, and waits until it is stuck.
@@ -61,94 +59,52 @@ impl PathRig {
             .expect_err("nothing arrives");
         assert!(self.path.undelivered() > BODY as u64 / 2);
     }
-
-    /// Everything that the receiver gets until the end, or a reset.
-    async fn rest(&mut self) -> usize {
-        let mut read = Vec::new();
-        let _ = soon("the end", self.receiver.read_to_end(&mut read)).await;
-        read.len()
-    }
-}
-
-#[tokio::test]
-async fn what_is_stuck_arrives_when_the_path_is_clear() {
-    for weather in WAYS.into_iter().filter(|_| can_stall()) {
-        let mut rig = PathRig::start().await;
-        rig.stick(weather).await;
-        rig.path.weather(Weather::Clear);
-        let mut read = vec![0; BODY];
-        soon("the body", rig.receiver.read_exact(&mut read))
-            .must()
-            .await;
-        assert!(
-            rig.path.delivered(Duration::from_secs(10)).await,
-            "{weather:?}"
-        );
-    }
 }
 
 /// The receiver can read what the path has acknowledged, at any time.
 #[tokio::test]
-async fn what_was_taken_arrives_in_any_weather() {
+async fn what_was_taken_arrives_in_any_weather_and_what_is_stuck_when_the_path_is_clear() {
     let all = WAYS.into_iter().chain([Weather::Mute]);
     for weather in all.filter(|_| can_stall()) {
         let mut rig = PathRig::start().await;
         rig.sender.write_all(&vec![b'x'; BODY]).must().await;
         assert!(rig.path.delivered(Duration::from_secs(10)).await);
         rig.path.weather(weather);
-        let mut read = vec![0; BODY];
-        soon("the body", rig.receiver.read_exact(&mut read))
-            .await
-            .unwrap_or_else(|error| panic!("{weather:?}: {error}"));
-    }
-}
-
-#[tokio::test]
-async fn what_is_small_passes_a_closed_window() {
-    let mut rig = PathRig::start().await;
-    rig.path.weather(Weather::Shut);
-    rig.pass(b"small").await;
-}
-
-/// The sender's kernel has dropped it, and the receiver learns so, unless that was lost on the way.
-#[tokio::test]
-async fn what_was_reset_does_not_arrive() {
-    for weather in WAYS.into_iter().filter(|_| can_stall()) {
-        let mut rig = PathRig::start().await;
-        rig.stick(weather).await;
-        rig.sender.set_zero_linger().expect("a live socket");
-        drop(rig.sender);
-        assert_eq!(rig.path.undelivered(), 0, "{weather:?}");
-        rig.path.weather(Weather::Clear);
-        let mut read = [0; 1];
-        let heard = timeout(STALLED, rig.receiver.read(&mut read)).await;
-        match heard {
-            Ok(read) => assert!(
-                weather != Weather::Dead && !matches!(read, Ok(1..)),
-                "{weather:?}"
-            ),
-            Err(_) => assert_eq!(weather, Weather::Dead),
+        rig.reads(BODY).await;
+        if weather != Weather::Mute {
+            rig.stick(weather).await;
+            rig.path.weather(Weather::Clear);
+            rig.reads(BODY).await;
+            let delivered = rig.path.delivered(Duration::from_secs(10)).await;
+            assert!(delivered, "{weather:?}");
         }
     }
 }
 
+/// The sender's kernel has dropped it, and the receiver learns so, unless that was lost on the way.
 #[tokio::test]
-async fn what_the_user_timeout_has_dropped_does_not_arrive() {
-    for weather in WAYS.into_iter().filter(|_| can_stall()) {
+async fn what_was_reset_or_given_up_by_the_user_timeout_does_not_arrive() {
+    let ways = WAYS.into_iter().filter(|_| can_stall());
+    for (weather, reset) in ways.flat_map(|weather| [(weather, true), (weather, false)]) {
         let mut rig = PathRig::start().await;
-        let short = Some(Duration::from_millis(600));
-        SockRef::from(&rig.sender)
-            .set_tcp_user_timeout(short)
-            .expect("Linux has it");
+        let short = Some(Duration::from_millis(600)).filter(|_| !reset);
+        let set = SockRef::from(&rig.sender).set_tcp_user_timeout(short);
+        set.expect("Linux has it");
         rig.stick(weather).await;
-        eventually("the kernel to give up", || async {
-            (rig.path.undelivered() == 0).then_some(())
-        })
-        .await;
+        if reset {
+            rig.sender.set_zero_linger().expect("a live socket");
+            drop(rig.sender);
+            assert_eq!(rig.path.undelivered(), 0, "{weather:?}");
+        } else {
+            let dropped = || std::future::ready((rig.path.undelivered() == 0).then_some(()));
+            eventually("the kernel to give up", dropped).await;
+        }
         rig.path.weather(Weather::Clear);
         let mut read = [0; 1];
         let more = timeout(STALLED, rig.receiver.read(&mut read)).await;
         assert!(!matches!(more, Ok(Ok(1..))), "{weather:?}");
+        let is_lost = weather == Weather::Dead;
+        assert!(!reset || more.is_err() == is_lost, "{weather:?}: {more:?}");
     }
 }
 
@@ -156,14 +112,10 @@ async fn what_the_user_timeout_has_dropped_does_not_arrive() {
 async fn a_trickle_is_slow_and_whole() {
     let mut rig = PathRig::start().await;
     rig.path.weather(Weather::Trickle);
-    let body = vec![b'x'; 24 << 10];
-    rig.sender.write_all(&body).must().await;
+    rig.sender.write_all(&[b'x'; 24 << 10]).must().await;
     soon("a part", rig.receiver.readable()).must().await;
     assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
-    let mut read = vec![0; body.len()];
-    soon("all of it", rig.receiver.read_exact(&mut read))
-        .must()
-        .await;
+    rig.reads(24 << 10).await;
 }
 
 #[tokio::test]
@@ -171,8 +123,9 @@ async fn a_cut_ends_both_sides() {
     for how in [Cut::Reset, Cut::Close] {
         let mut rig = PathRig::start().await;
         assert_eq!(rig.path.cut(how), 1);
-        assert_eq!(rig.rest().await, 0);
         let mut read = [0; 1];
+        let end = soon("the end", rig.receiver.read(&mut read)).await;
+        assert!(!matches!(end, Ok(1..)), "{how:?}: {end:?}");
         let end = soon("the end", rig.sender.read(&mut read)).await;
         assert_eq!(end.is_err(), how == Cut::Reset, "{how:?}: {end:?}");
     }
