@@ -17,7 +17,7 @@ mod frames;
 mod statement;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{RelayLink, accept};
-pub use self::statement::{ALL, Statement};
+pub use self::statement::Statement;
 use super::wait::{eventually, soon};
 
 /// Where something may be made to happen.
@@ -66,9 +66,8 @@ impl Relay {
             .expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let desk = Arc::new(RelayShared {
-            target: AtomicU16::new(cluster_port),
+            target: cluster_port,
             refuses: AtomicBool::new(false),
-            cancels: AtomicUsize::new(0),
             lost: AtomicUsize::new(0),
             next_trap: AtomicU64::new(0),
             news: watch::Sender::new(News::Pass),
@@ -81,11 +80,6 @@ impl Relay {
             desk,
             _tasks: tasks,
         }
-    }
-
-    /// From now on, new connections go to this port.
-    pub fn retarget(&self, cluster_port: u16) {
-        self.desk.target.store(cluster_port, Ordering::Relaxed);
     }
 
     /// The same DSN, through the relay.
@@ -179,11 +173,6 @@ impl Relay {
         let fitting = passed.iter().filter(|(kind, _)| statement.takes(**kind));
         fitting.map(|(_, count)| count).sum()
     }
-
-    /// How many cancels have come; a fencepost never sends one.
-    pub fn cancels(&self) -> usize {
-        self.desk.cancels.load(Ordering::Relaxed)
-    }
 }
 
 /// Waits at a point. Dropped, it is disarmed, and lets go of what it holds.
@@ -243,9 +232,8 @@ enum News {
 
 /// The state that all connections share.
 struct RelayShared {
-    target: AtomicU16,
+    target: u16,
     refuses: AtomicBool,
-    cancels: AtomicUsize,
     lost: AtomicUsize,
     next_trap: AtomicU64,
     news: watch::Sender<News>,

@@ -84,11 +84,7 @@ async fn greet(client: &mut TcpStream, desk: &RelayShared) -> Option<TcpStream> 
     let first = loop {
         match opening(&mut buffer) {
             Some(Opening::AsksForEncryption) => client.write_all(b"N").await.ok()?,
-            Some(Opening::Cancels(packet)) => {
-                desk.cancels.fetch_add(1, Ordering::Relaxed);
-                break packet;
-            }
-            Some(Opening::Starts(packet)) => break packet,
+            Some(Opening::Cancels(packet) | Opening::Starts(packet)) => break packet,
             None => {
                 if client.read_buf(&mut buffer).await.ok()? == 0 {
                     return None;
@@ -96,8 +92,7 @@ async fn greet(client: &mut TcpStream, desk: &RelayShared) -> Option<TcpStream> 
             }
         }
     };
-    let port = desk.target.load(Ordering::Relaxed);
-    let mut server = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let mut server = TcpStream::connect(("127.0.0.1", desk.target)).await.ok()?;
     server.set_nodelay(true).ok()?;
     server.write_all(&first).await.ok()?;
     Some(server)

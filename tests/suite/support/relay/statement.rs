@@ -1,6 +1,6 @@
 //! [`Statement`]: which call of the store an SQL text is. Told by words that only this statement
-//! has, whatever its white space; a test runs a proxy through all of them, so that none goes
-//! unrecognised when its text changes.
+//! has, whatever its white space; each has a test that waits for it, so that none goes unrecognised
+//! when its text changes.
 
 /// A statement of the store's protocol, by the call that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum Statement {
 }
 
 /// All that have a text of their own, and words that are in no other.
-pub const ALL: [(Statement, &str); 14] = [
+const ALL: [(Statement, &str); 14] = [
     (Statement::Advance, "WHERE NOT a.present OR"),
     (
         Statement::Look,
