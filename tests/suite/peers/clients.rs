@@ -1,5 +1,6 @@
 //! Clients that others wrote: git over smart HTTP, boto3 over moto, and h2load.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -48,11 +49,8 @@ git clone -q $URL/none.git
 
 /// nginx before git's own program for the server, by `FastCGI`.
 async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx, Group) {
-    let paths = Command::new(git)
-        .arg("--exec-path")
-        .output()
-        .expect("git runs");
-    let paths = String::from_utf8(paths.stdout).expect("a path");
+    let paths = Command::new(git).arg("--exec-path").output();
+    let paths = String::from_utf8(paths.expect("git runs").stdout).expect("a path");
     let location = format!(
         "client_max_body_size 0; fastcgi_pass unix:fcgi; include /etc/nginx/fastcgi_params;
          fastcgi_param SCRIPT_FILENAME {}/git-http-backend; fastcgi_param PATH_INFO $uri;
@@ -61,19 +59,33 @@ async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx,
         paths.trim()
     );
     let server = nginx::Nginx::start(nginx, &location, "").await;
+    let (root, socket) = (
+        server.dir.path().join("root/a.git"),
+        server.dir.path().join("fcgi"),
+    );
     let mut init = Command::new(git);
-    init.args(["init", "-q", "--bare", "-b", "main"])
-        .arg(server.dir.path().join("root/a.git"));
+    init.args(["init", "-q", "--bare", "-b", "main"]).arg(root);
     assert!(init.status().expect("git runs").success());
-    let socket = server.dir.path().join("fcgi");
     let mut wrap = Command::new(fcgiwrap);
-    wrap.args(["-c", "2", "-s"])
-        .arg(format!("unix:{}", socket.display()));
+    wrap.args(["-c", "2", "-s", &format!("unix:{}", socket.display())]);
     // It forks, and its children would outlive it.
     let wrap = Group::start(&mut wrap);
     eventually("fcgiwrap to listen", async || socket.exists().then_some(())).await;
     (server, wrap)
 }
+
+/// The environment of git: nothing of the machine's settings.
+const OF_GIT: [(&str, &str); 9] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "http.extraHeader"),
+    ("GIT_AUTHOR_NAME", "a"),
+    ("GIT_AUTHOR_EMAIL", "a"),
+    ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
+    ("GIT_COMMITTER_NAME", "c"),
+    ("GIT_COMMITTER_EMAIL", "c"),
+    ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
+];
 
 #[tokio::test]
 async fn git() {
@@ -89,20 +101,8 @@ async fn git() {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("{{ {step}; }} 2>&1; echo code $?")]);
             command.env("URL", &route.url).env("HOME", route.dir.path());
-            command
-                .env("GIT_CONFIG_NOSYSTEM", "1")
-                .env("GIT_CONFIG_COUNT", "1");
-            command.env("GIT_CONFIG_KEY_0", "http.extraHeader");
-            command.env(
-                "GIT_CONFIG_VALUE_0",
-                route.token().unwrap_or("X-Peer: none"),
-            );
-            for (who, name) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
-                command
-                    .env(format!("GIT_{who}_NAME"), name)
-                    .env(format!("GIT_{who}_EMAIL"), name);
-                command.env(format!("GIT_{who}_DATE"), "2026-01-01T00:00:00Z");
-            }
+            let token = route.token().unwrap_or("X-Peer: none");
+            command.envs(OF_GIT).env("GIT_CONFIG_VALUE_0", token);
             let said = route.run(command).await.replace(&route.url, "URL");
             outcomes.add(step, said);
         }
@@ -126,96 +126,54 @@ const BOTO3: Suite = Suite {
 };
 
 /// Calls of one bucket, in their order.
-fn calls() -> Vec<(&'static str, Value)> {
-    let a = json!({ "Key": "dir/a b+c" });
-    let with = |more: Value| {
-        let mut all = a.clone();
-        all.as_object_mut()
-            .expect("an object")
-            .extend(more.as_object().expect("one").clone());
-        all
-    };
-    let upload = json!({ "Key": "parts", "UploadId": "$UploadId" });
-    let part = json!({ "Key": "parts", "UploadId": "$UploadId", "PartNumber": 1, "Body": "part" });
-    let whole = json!({ "Parts": [{ "PartNumber": 1, "ETag": "$ETag" }] });
-    let whole = json!({ "Key": "parts", "UploadId": "$UploadId", "MultipartUpload": whole });
-    let tags = json!({ "TagSet": [{ "Key": "k", "Value": "v" }] });
-    let copy = json!({ "Key": "copy", "CopySource": { "Bucket": "peer", "Key": "dir/a b+c" } });
-    let rule =
-        json!({ "ID": "r", "Status": "Enabled", "Prefix": "x", "Expiration": { "Days": 1 } });
-    vec![
-        ("head_bucket", json!({})),
-        ("get_bucket_location", json!({})),
-        (
-            "put_object",
-            with(
-                json!({ "Body": "0123456789", "ContentType": "text/plain", "Metadata": { "m": "v" } }),
-            ),
-        ),
-        ("get_object", a.clone()),
-        ("get_object", with(json!({ "Range": "bytes=2-5" }))),
-        ("get_object", with(json!({ "Range": "bytes=20-" }))),
-        ("get_object", with(json!({ "IfNoneMatch": "*" }))),
-        ("get_object", with(json!({ "IfMatch": "\"other\"" }))),
-        ("get_object", json!({ "Key": "none" })),
-        ("head_object", a.clone()),
-        ("head_object", json!({ "Key": "none" })),
-        (
-            "put_object",
-            with(json!({ "Body": "again", "IfNoneMatch": "*" })),
-        ),
-        (
-            "put_object",
-            json!({ "Key": "sha", "Body": "x", "ChecksumAlgorithm": "SHA256" }),
-        ),
-        ("put_object", json!({ "Key": "空 ?&=#%", "Body": "odd" })),
-        ("get_object", json!({ "Key": "空 ?&=#%" })),
-        ("put_object", json!({ "Key": "a//b", "Body": "odd" })),
-        ("put_object", json!({ "Key": "empty", "Body": "" })),
-        ("get_object", json!({ "Key": "empty" })),
-        ("copy_object", copy),
-        ("get_object", json!({ "Key": "copy" })),
-        (
-            "put_object_tagging",
-            with(json!({ "Tagging": tags.clone() })),
-        ),
-        ("get_object_tagging", a.clone()),
-        ("delete_object_tagging", a.clone()),
-        ("put_object_acl", with(json!({ "ACL": "public-read" }))),
-        ("get_object_acl", a.clone()),
-        ("put_bucket_tagging", json!({ "Tagging": tags })),
-        ("get_bucket_tagging", json!({})),
-        (
-            "put_bucket_lifecycle_configuration",
-            json!({ "LifecycleConfiguration": { "Rules": [rule] } }),
-        ),
-        ("get_bucket_lifecycle_configuration", json!({})),
-        (
-            "put_bucket_versioning",
-            json!({ "VersioningConfiguration": { "Status": "Enabled" } }),
-        ),
-        ("put_object", with(json!({ "Body": "second" }))),
-        ("list_object_versions", json!({})),
-        (
-            "list_objects",
-            json!({ "Prefix": "dir/", "Delimiter": "/" }),
-        ),
-        ("list_objects_v2", json!({ "MaxKeys": 2 })),
-        ("create_multipart_upload", json!({ "Key": "parts" })),
-        ("upload_part", part.clone()),
-        ("list_parts", upload.clone()),
-        ("list_multipart_uploads", json!({})),
-        ("complete_multipart_upload", whole),
-        ("create_multipart_upload", json!({ "Key": "parts" })),
-        ("abort_multipart_upload", upload),
-        (
-            "delete_objects",
-            json!({ "Delete": { "Objects": [{ "Key": "copy" }, { "Key": "sha" }] } }),
-        ),
-        ("delete_object", a),
-        ("delete_bucket", json!({})),
-    ]
-}
+const CALLS: &str = r#"
+- head_bucket: {}
+- get_bucket_location: {}
+- put_object: { Key: dir/a b+c, Body: "0123456789", ContentType: text/plain, Metadata: { m: v } }
+- get_object: { Key: dir/a b+c }
+- get_object: { Key: dir/a b+c, Range: "bytes=2-5" }
+- get_object: { Key: dir/a b+c, Range: "bytes=20-" }
+- get_object: { Key: dir/a b+c, IfNoneMatch: "*" }
+- get_object: { Key: dir/a b+c, IfMatch: '"other"' }
+- get_object: { Key: none }
+- head_object: { Key: dir/a b+c }
+- head_object: { Key: none }
+- put_object: { Key: dir/a b+c, Body: again, IfNoneMatch: "*" }
+- put_object: { Key: sha, Body: x, ChecksumAlgorithm: SHA256 }
+- put_object: { Key: "空 ?&=#%", Body: odd }
+- get_object: { Key: "空 ?&=#%" }
+- put_object: { Key: a//b, Body: odd }
+- put_object: { Key: empty, Body: "" }
+- get_object: { Key: empty }
+- copy_object: { Key: copy, CopySource: { Bucket: peer, Key: dir/a b+c } }
+- get_object: { Key: copy }
+- put_object_tagging: { Key: dir/a b+c, Tagging: { TagSet: [{ Key: k, Value: v }] } }
+- get_object_tagging: { Key: dir/a b+c }
+- delete_object_tagging: { Key: dir/a b+c }
+- put_object_acl: { Key: dir/a b+c, ACL: public-read }
+- get_object_acl: { Key: dir/a b+c }
+- put_bucket_tagging: { Tagging: { TagSet: [{ Key: k, Value: v }] } }
+- get_bucket_tagging: {}
+- put_bucket_lifecycle_configuration: { LifecycleConfiguration: { Rules: [
+    { ID: r, Status: Enabled, Prefix: x, Expiration: { Days: 1 } }] } }
+- get_bucket_lifecycle_configuration: {}
+- put_bucket_versioning: { VersioningConfiguration: { Status: Enabled } }
+- put_object: { Key: dir/a b+c, Body: second }
+- list_object_versions: {}
+- list_objects: { Prefix: dir/, Delimiter: / }
+- list_objects_v2: { MaxKeys: 2 }
+- create_multipart_upload: { Key: parts }
+- upload_part: { Key: parts, UploadId: $UploadId, PartNumber: 1, Body: part }
+- list_parts: { Key: parts, UploadId: $UploadId }
+- list_multipart_uploads: {}
+- complete_multipart_upload: { Key: parts, UploadId: $UploadId, MultipartUpload: {
+    Parts: [{ PartNumber: 1, ETag: $ETag }] } }
+- create_multipart_upload: { Key: parts }
+- abort_multipart_upload: { Key: parts, UploadId: $UploadId }
+- delete_objects: { Delete: { Objects: [{ Key: copy }, { Key: sha }] } }
+- delete_object: { Key: dir/a b+c }
+- delete_bucket: {}
+"#;
 
 #[tokio::test]
 async fn boto3() {
@@ -228,20 +186,21 @@ async fn boto3() {
     };
     compare(&BOTO3, upstream, async |route, moto| {
         let token = route.token().and_then(|field| field.rsplit(' ').next());
-        let mut steps = Vec::new();
-        for (call, mut with) in calls() {
+        let calls: Vec<BTreeMap<String, Value>> = serde_saphyr::from_str(CALLS).expect("YAML");
+        let mut calls: Vec<(String, Value)> = calls.into_iter().flatten().collect();
+        let steps = calls.iter_mut().map(|(call, with)| {
             with["Bucket"] = json!("peer");
-            steps.push(json!({ "url": route.url, "call": call, "with": with, "token": token }));
-        }
-        let answers = moto.calls(&steps).await;
-        let all = calls().into_iter().zip(answers);
-        let all = all.map(|((call, with), answer)| {
-            (
-                format!("{call} {}", with["Key"].as_str().unwrap_or_default()),
-                answer.to_string(),
-            )
+            json!({ "url": route.url, "call": call, "with": with, "token": token })
         });
-        Outcomes::from(all.collect::<Vec<_>>())
+        let answers = moto.calls(&steps.collect::<Vec<_>>()).await;
+        let all = calls
+            .into_iter()
+            .zip(answers)
+            .map(|((call, with), answer)| {
+                let key = with["Key"].as_str().unwrap_or_default();
+                (format!("{call} {key}"), answer.to_string())
+            });
+        all.collect()
     })
     .await;
 }
@@ -290,14 +249,14 @@ async fn h2load() {
                     };
                 }
                 let said = route.run(command).await;
-                let counts = said.lines().filter(|line| {
+                let is_count = |line: &&str| {
                     line.starts_with("requests: ") || line.starts_with("status codes: ")
-                });
-                let counts = counts.collect::<Vec<_>>().join("; ");
-                let data = said
-                    .split(['(', ')', ','])
-                    .find(|part| part.ends_with(" data"));
-                let data = data.unwrap_or_default();
+                };
+                let counts = said.lines().filter(is_count).collect::<Vec<_>>().join("; ");
+                let mut parts = said.split(['(', ')', ',']);
+                let data = parts
+                    .find(|part| part.ends_with(" data"))
+                    .unwrap_or_default();
                 outcomes.add(&format!("{protocol} {load}"), format!("{counts}; {data}"));
             }
         }

@@ -6,11 +6,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::Way::{Attach, Bypass};
+use super::http::listening;
 use super::{Outcomes, Suite, compare};
 use crate::fencing::webdav::{EXTENSION, extended};
 use crate::support::or_return;
 use crate::support::postgres::free_port;
-use crate::support::process::Process;
 use crate::support::python::{installed, python};
 use crate::support::skip::lacks;
 use crate::support::store::{program, tool};
@@ -59,7 +59,7 @@ async fn litmus() {
                 tests.last_mut().expect("a test").1.extend(["; ", line]);
             }
         }
-        tests.into()
+        tests.into_iter().collect()
     })
     .await;
 }
@@ -82,18 +82,14 @@ async fn webdav_tck() {
             .arg(format!("--port={port}"))
             .arg("--root")
             .arg(dir.path());
-        let mut process = Process::start(&mut command);
-        process.listens_on(port).await;
-        (format!("http://127.0.0.1:{port}"), (dir, process))
+        let (url, process) = listening(&mut command, port).await;
+        (url, (dir, process))
     };
     compare(&TCK, upstream, async |route, _| {
         let mut command = installed(&python, "dav-tck");
         // Without `largefile`: two minutes of bytes.
-        command.args([
-            "--no-colour",
-            "--suites=basic,copymove,props,locks,http",
-            &route.url,
-        ]);
+        let suites = "--suites=basic,copymove,props,locks,http";
+        command.args(["--no-colour", suites, &route.url]);
         let said = route.run(command).await;
         let mut outcomes = Outcomes::default();
         let mut suite = "";

@@ -21,7 +21,7 @@ use self::Way::{Attach, Bypass, Fenced, Nginx, Straight};
 use crate::attach::Sidecar;
 use crate::support::nginx;
 use crate::support::store::tool;
-use crate::support::{Config, Proxy, Store};
+use crate::support::{Config, Must as _, Proxy, Store};
 
 /// A way from a suite to its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl Outcomes {
     }
 }
 
-impl From<Vec<(String, String)>> for Outcomes {
-    fn from(tests: Vec<(String, String)>) -> Self {
+impl FromIterator<(String, String)> for Outcomes {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(tests: T) -> Self {
         let mut outcomes = Self::default();
         for (name, outcome) in tests {
             outcomes.add(&name, outcome);
@@ -133,15 +133,10 @@ impl Route {
     /// Runs a program in the directory to its end. Returns its output and its errors.
     pub async fn run(&self, command: Command) -> String {
         let mut command = tokio::process::Command::from(command);
-        command
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = timeout(Duration::from_mins(5), command.output());
-        let output = output
-            .await
-            .expect("the suite ends")
-            .expect("the suite runs");
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        let output = command.kill_on_drop(true).output();
+        let output = timeout(Duration::from_mins(5), output).must().await;
+        let output = output.expect("the suite runs");
         let [said, errors] = [output.stdout, output.stderr];
         String::from_utf8_lossy(&said).into_owned() + &String::from_utf8_lossy(&errors)
     }
@@ -156,7 +151,7 @@ pub async fn compare<U>(
 ) {
     let Some(nginx) = tool("nginx") else { return };
     let ways: Vec<Way> = [&[Straight, Nginx], suite.ways].concat();
-    let runs = join_all(ways.iter().map(async |way| {
+    let runs = ways.iter().map(async |way| {
         let (url, served) = upstream().await;
         let route = Route::to(&url, *way, &nginx).await;
         let outcomes = play(&route, &served).await.0;
@@ -164,13 +159,12 @@ pub async fn compare<U>(
             assert_eq!(proxy.token("peer").await, Some(7), "{way:?} is not fenced");
         }
         outcomes
-    }));
-    let runs = runs.await;
+    });
+    let (runs, name) = (join_all(runs).await, suite.name);
     let straight = &runs[0];
     assert!(
         straight.len() >= suite.tests,
-        "{}: too few tests: {straight:#?}",
-        suite.name
+        "{name}: too few tests: {straight:#?}"
     );
     let mut wrong = Vec::new();
     for (way, outcomes) in ways.iter().zip(&runs).skip(1) {
@@ -182,17 +176,17 @@ pub async fn compare<U>(
         let lines = suite.differences.iter();
         let lines = lines.filter(|(_, ways, _)| ways.contains(way));
         let explained: BTreeSet<&str> = lines.map(|(name, ..)| *name).collect();
-        for name in differing.difference(&explained) {
-            let says = [straight, outcomes].map(|of| of.get(*name));
-            wrong.push(format!("{way:?}: {name}: {says:?}"));
+        for test in differing.difference(&explained) {
+            let says = [straight, outcomes].map(|of| of.get(*test));
+            wrong.push(format!("{way:?}: {test}: {says:?}"));
         }
-        for name in explained.difference(&differing) {
+        for test in explained.difference(&differing) {
             wrong.push(format!(
-                "{way:?}: {name} does not differ: take its line out"
+                "{way:?}: {test} does not differ: take its line out"
             ));
         }
         let (tests, count) = (straight.len(), differing.len());
-        println!("{}: {tests} tests, {count} differ by {way:?}", suite.name);
+        println!("{name}: {tests} tests, {count} differ by {way:?}");
     }
-    assert!(wrong.is_empty(), "{}: {wrong:#?}", suite.name);
+    assert!(wrong.is_empty(), "{name}: {wrong:#?}");
 }

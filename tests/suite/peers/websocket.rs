@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Way::Bypass;
 use super::http::serve;
-use super::{Outcomes, Suite, compare};
+use super::{Suite, compare};
 use crate::support::or_return;
 use crate::support::python::{installed, python};
 
@@ -40,13 +40,11 @@ async fn autobahn() {
             let mut agents = report.as_object().expect("an object").values();
             let cases = agents.next().and_then(Value::as_object).expect("cases");
             let all = cases.iter().map(|(name, case)| {
-                let close = &case["remoteCloseCode"];
-                (
-                    name.clone(),
-                    format!("{} {} {close}", case["behavior"], case["behaviorClose"]),
-                )
+                let ends = ["behavior", "behaviorClose", "remoteCloseCode"];
+                let ends = ends.map(|end| case[end].to_string());
+                (name.clone(), ends.join(" "))
             });
-            Outcomes::from(all.collect::<Vec<_>>())
+            all.collect()
         },
     )
     .await;
