@@ -12,26 +12,23 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::Mutex;
 
 use super::{
-    Home, advance, advance_all, ask, batch, epochs_of, instance, mark_of, opening, spending, token,
+    Home, advance, advance_all, ask, batch, epoch, epochs_of, instance, mark_of, opening, spending,
+    token,
 };
+
+contract! {
+    { answers_form_one_history, a_caller_that_leaves_breaks_nothing, one_of_many_spends_the_token }
+}
 
 const TASKS: u64 = 50;
 const ROUNDS: i64 = 20;
 const RESOURCES: [&str; 5] = ["a", "B", "b", "é", "z"];
 
-/// The answer to one ask.
-#[derive(Clone, Debug)]
-struct StoreAnswer {
-    ask: Ask,
-    before: Option<i64>,
-}
+/// The answer to one ask: the mark before.
+type StoreAnswer = (Ask, Option<i64>);
 
-/// What an instance knows of its openings.
-#[derive(Default)]
-struct Openings {
-    next: Opening,
-    used: BTreeSet<Opening>,
-}
+/// The first opening that was not given out by an instance, and those in use.
+type Openings = (Opening, BTreeSet<Opening>);
 
 /// One connection of an instance, which carries one batch at a time.
 #[derive(Clone)]
@@ -44,33 +41,42 @@ struct OneLane {
 
 /// Two instances, several lanes of each where the store can be shared.
 async fn lanes(home: &Home) -> Vec<OneLane> {
-    let openings = [(); 2].map(|()| Arc::default());
+    let all = [(); 2].map(|()| Arc::default());
     let mut lanes = Vec::new();
-    for at in 0..if matches!(home, Home::Sqlite(_)) {
-        1
-    } else {
-        6
-    } {
+    for (id, openings) in (0..2)
+        .zip(&all)
+        .cycle()
+        .take(if home.0.is_shared() { 6 } else { 1 })
+    {
+        let (store, openings) = (
+            Arc::new(Mutex::new(home.open().await)),
+            Arc::clone(openings),
+        );
         lanes.push(OneLane {
-            id: at % 2,
-            store: Arc::new(Mutex::new(home.open().await)),
-            openings: Arc::clone(&openings[usize::from(at % 2 == 1)]),
+            id,
+            store,
+            openings,
         });
     }
     lanes
 }
 
-pub async fn answers_form_one_history(home: Home) {
+/// Runs a task for each number over one of these lanes. Returns their results.
+async fn beside<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    lanes: &[OneLane],
+    task: impl Fn(u64, OneLane) -> F,
+) -> Vec<T> {
+    let lanes = lanes.iter().cycle();
+    let tasks = (0..TASKS)
+        .zip(lanes)
+        .map(|(number, lane)| task(number, lane.clone()));
+    tasks.collect::<tokio::task::JoinSet<T>>().join_all().await
+}
+
+async fn answers_form_one_history(home: Home) {
     let lanes = lanes(&home).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..TASKS {
-        let at = usize::try_from(task).expect("a few") % lanes.len();
-        let lane = lanes[at].clone();
-        tasks.spawn(async move { run(task, &lane).await });
-    }
     let (mut answers, mut kept) = (Vec::new(), BTreeSet::new());
-    while let Some(done) = tasks.join_next().await {
-        let (of_task, kept_by_task) = done.expect("no task panics");
+    for (of_task, kept_by_task) in beside(&lanes, run).await {
         answers.extend(of_task);
         kept.extend(kept_by_task);
     }
@@ -78,10 +84,10 @@ pub async fn answers_form_one_history(home: Home) {
     drop(lanes);
     let store = home.reopen(store).await;
     for resource in RESOURCES {
-        let of: Vec<&StoreAnswer> = answers
+        let of = answers
             .iter()
-            .filter(|answer| answer.ask.resource.as_str() == resource)
-            .collect();
+            .filter(|(ask, _)| ask.resource.as_str() == resource);
+        let of: Vec<&StoreAnswer> = of.collect();
         let last = check_history(&of);
         assert_eq!(mark_of(&*store, resource).await, last, "{resource}");
         // What was in use stayed, whatever was out of use meanwhile.
@@ -94,7 +100,7 @@ pub async fn answers_form_one_history(home: Home) {
 }
 
 /// The answers, and the epochs that are in use at the end.
-async fn run(task: u64, lane: &OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch)>) {
+async fn run(task: u64, lane: OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch)>) {
     let mut random = StdRng::seed_from_u64(task);
     let (mut answers, mut kept) = (Vec::new(), Vec::new());
     // This task knows that a mark never falls.
@@ -103,24 +109,21 @@ async fn run(task: u64, lane: &OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch
         let mut resources = RESOURCES;
         resources.shuffle(&mut random);
         let store = lane.store.lock().await;
-        let (asks, used, next) = {
-            let mut openings = lane.openings.lock().expect("no task panics");
-            let (used, next) = (openings.used.clone(), openings.next);
-            let take = random.random_range(1..=RESOURCES.len());
-            let mut asks = Vec::new();
-            for resource in resources.into_iter().take(take) {
-                let token = random.random_range(0..ROUNDS * 10) + round;
-                if random.random_bool(0.8) {
-                    let opened = openings.next;
-                    openings.next += 1;
-                    openings.used.insert(opened);
-                    asks.push(opening(resource, token, opened));
-                } else {
-                    asks.push(ask(resource, token));
-                }
-            }
-            (asks, used.into_iter().collect::<Vec<_>>(), next)
+        let (mut asks, used, next) = {
+            let (next, used) = &*lane.openings.lock().expect("no task panics");
+            (Vec::new(), used.iter().copied().collect::<Vec<_>>(), *next)
         };
+        for resource in &resources[..random.random_range(1..=RESOURCES.len())] {
+            let token = random.random_range(0..ROUNDS * 10) + round;
+            if random.random_bool(0.8) {
+                let (next, used) = &mut *lane.openings.lock().expect("no task panics");
+                used.insert(*next);
+                asks.push(opening(resource, token, *next));
+                *next += 1;
+            } else {
+                asks.push(ask(resource, token));
+            }
+        }
         let batch = Batch {
             instance: instance(lane.id),
             used: &used,
@@ -139,21 +142,17 @@ async fn run(task: u64, lane: &OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch
             assert!(before >= *floor, "the mark of {} fell", ask.resource);
             *floor = before.max(Some(ask.token.get()));
             if let Some(opened) = ask.opening {
-                let epoch = Epoch {
-                    instance: instance(lane.id),
-                    opening: opened,
-                    token: ask.token,
-                };
+                let epoch = epoch(lane.id, opened, ask.token.get());
                 let opens = before <= Some(ask.token.get());
                 assert_eq!(found.open.contains(&epoch), opens, "{found:?}");
                 if opens && random.random_bool(0.05) {
                     kept.push((ask.resource.to_string(), epoch));
                 } else {
                     let mut openings = lane.openings.lock().expect("no task panics");
-                    openings.used.remove(&opened);
+                    openings.1.remove(&opened);
                 }
             }
-            answers.push(StoreAnswer { ask, before });
+            answers.push((ask, before));
         }
     }
     (answers, kept)
@@ -163,33 +162,35 @@ async fn run(task: u64, lane: &OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch
 /// raised it must join into one chain from "no mark"; the others must have found a link of it.
 /// Returns where it ends.
 fn check_history(answers: &[&StoreAnswer]) -> Option<i64> {
-    let mut raises: Vec<(Option<i64>, i64)> = answers
+    let answers = answers
         .iter()
-        .map(|answer| (answer.before, answer.ask.token.get()))
-        .filter(|(before, token)| *before < Some(*token))
-        .collect();
+        .map(|(ask, before)| (*before, ask.token.get()));
+    let raises = answers
+        .clone()
+        .filter(|(before, token)| *before < Some(*token));
+    let mut raises: Vec<(Option<i64>, i64)> = raises.collect();
     raises.sort_unstable();
-    let mut mark = None;
-    for (before, after) in &raises {
+    let mut links = BTreeSet::new();
+    for (before, after) in raises {
+        let mark = links.last().copied();
         assert_eq!(
-            *before, mark,
+            before, mark,
             "two statements found the same mark, or one was lost"
         );
-        mark = Some(*after);
+        links.insert(after);
     }
-    let links: BTreeSet<Option<i64>> = raises.iter().map(|(_, after)| Some(*after)).collect();
-    for answer in answers {
-        let above = answer.before < Some(answer.ask.token.get());
-        assert!(above || links.contains(&answer.before), "{answer:?}");
+    for (before, token) in answers.clone() {
+        let known = before.is_some_and(|before| links.contains(&before));
+        assert!(before < Some(token) || known, "{token} found {before:?}");
     }
-    let highest = answers.iter().map(|answer| answer.ask.token.get()).max();
-    assert_eq!(mark, highest);
-    mark
+    let highest = answers.map(|(_, token)| token).max();
+    assert_eq!(links.last().copied(), highest);
+    highest
 }
 
 /// Futures are dropped after each number of polls from none on; whatever the dropped ones did or
 /// did not do, the store goes on and answers stay true.
-pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
+async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     let store = home.open().await;
     let mut given = None;
     let mut left = 0;
@@ -203,11 +204,10 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
         let mut call = store.advance(Lane::Main(0), batch);
         let mut answer = None;
         for _ in 0..polls {
-            answer = (&mut call).now_or_never();
-            if answer.is_some() {
-                break;
+            if answer.is_none() {
+                answer = (&mut call).now_or_never();
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
         }
         drop(call);
         match answer {
@@ -228,22 +228,13 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     }
 }
 
-pub async fn one_of_many_spends_the_token(home: Home) {
-    let lanes = lanes(&home).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..TASKS {
-        let at = usize::try_from(task).expect("a few") % lanes.len();
-        let lane = lanes[at].clone();
-        tasks.spawn(async move {
-            let store = lane.store.lock().await;
-            advance(&**store, spending("a", 7, &format!("n{task}")))
-                .await
-                .spent_by
-        });
+async fn one_of_many_spends_the_token(home: Home) {
+    async fn spend(task: u64, lane: OneLane) -> Option<String> {
+        let store = lane.store.lock().await;
+        let found = advance(&**store, spending("a", 7, &format!("n{task}"))).await;
+        found.spent_by
     }
-    let mut names = BTreeSet::new();
-    while let Some(name) = tasks.join_next().await {
-        names.insert(name.expect("no task panics").expect("it is spent"));
-    }
-    assert_eq!(names.len(), 1, "{names:?}");
+    let names = beside(&lanes(&home).await, spend).await;
+    let names: BTreeSet<_> = names.into_iter().collect();
+    assert!(names.len() == 1 && !names.contains(&None), "{names:?}");
 }

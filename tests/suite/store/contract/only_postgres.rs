@@ -1,22 +1,17 @@
-//! The promises that only Postgres can break: locks between sessions, unfit servers, notifications,
-//! outages.
+//! The promises that only Postgres can break: locks between sessions, unfit servers, notifications.
 
 mod locks;
 mod notifications;
-mod outages;
 mod servers;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
-    Administration, Ask, Batch, Found, Heard, Instances, Lane, MarkStore, Notification, Override,
-    PruneStep, StoreError, Terms,
+    Administration, Ask, Found, Heard, Instances, Lane, MarkStore, Notification, Override,
+    StoreError, Terms,
 };
 use sqlx::postgres::PgConnection;
-use tokio::sync::mpsc::Receiver;
 
 use super::{
     Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, signed, token,
@@ -51,39 +46,21 @@ async fn fresh() -> Option<(String, PostgresStore)> {
     Some((url, store))
 }
 
-/// A store in which `a` has a mark of 5, a session that holds rows by `statement`, and one that
-/// watches.
-async fn locked(statement: &str) -> Option<(Arc<PostgresStore>, PgConnection, PgConnection)> {
-    let (url, store) = fresh().await?;
-    advance(&store, ask("a", 5)).await;
-    let (mut holder, watcher) = (shell(&url).await, shell(&url).await);
-    sql(&mut holder, statement).await;
-    Some((Arc::new(store), holder, watcher))
-}
-
 /// Asks of instance 1 in era 0. None of its epochs is dropped.
 async fn batch(store: &PostgresStore, lane: Lane, asks: &[Ask]) -> Result<Vec<Found>, StoreError> {
-    let batch = Batch {
-        instance: instance(1),
-        era: 0,
-        asks,
-        used: &[],
-        next: 0,
-    };
-    store.advance(lane, batch).await
+    store.advance(lane, super::batch(asks)).await
 }
 
-/// Makes a call from a task of its own.
-fn beside<S: Send + Sync + 'static, F: Future<Output: Send + 'static> + Send + 'static>(
-    store: &Arc<S>,
-    call: impl FnOnce(Arc<S>) -> F + Send + 'static,
-) -> tokio::task::JoinHandle<F::Output> {
-    tokio::spawn(call(Arc::clone(store)))
-}
+/// Ends all other sessions of this one's database.
+const END_THE_OTHERS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+    WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
-async fn refusal(url: &str) -> String {
+/// Asserts that the database is refused as unfit, and that it says all of this.
+async fn refused_for(url: &str, says: &[&str]) {
     match open(url).await {
-        Err(StoreError::Unfit(why)) => why,
+        Err(StoreError::Unfit(why)) => {
+            assert!(says.iter().all(|word| why.contains(word)), "{why}");
+        }
         Err(error) => panic!("not Unfit: {error}"),
         Ok(_) => panic!("it opened"),
     }

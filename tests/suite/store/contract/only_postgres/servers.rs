@@ -7,21 +7,13 @@ use super::*;
 use crate::support::wait::eventually;
 use crate::support::{Must, return_unless};
 
-async fn note_settings(url: &str) -> PgConnection {
-    let mut shell = shell(url).await;
-    sql(
-        &mut shell,
-        "CREATE TABLE seen (commit text, isolation text, name text); \
-         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-         INSERT INTO seen VALUES (current_setting('synchronous_commit'), \
-         current_setting('transaction_isolation'), current_setting('application_name')); \
-         RETURN NULL; END $$; \
-         CREATE TRIGGER note AFTER INSERT OR UPDATE ON marks \
-         FOR EACH STATEMENT EXECUTE FUNCTION note()",
-    )
-    .await;
-    shell
-}
+/// Each statement that writes marks notes the settings of its session.
+const NOTE_SETTINGS: &str = "CREATE TABLE seen (commit text, isolation text, name text); \
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+    INSERT INTO seen VALUES (current_setting('synchronous_commit'), \
+    current_setting('transaction_isolation'), current_setting('application_name')); \
+    RETURN NULL; END $$; \
+    CREATE TRIGGER note AFTER INSERT OR UPDATE ON marks FOR EACH STATEMENT EXECUTE FUNCTION note()";
 
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_server_says() {
@@ -34,26 +26,24 @@ async fn commits_are_flushed_whatever_the_server_says() {
     ] {
         let (url, store) = fresh().await.expect("there is Postgres");
         drop(store);
-        let mut shell = note_settings(&url).await;
-        sql(
-            &mut shell,
-            &format!(
-                "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = {server}', \
-                 current_database()); \
-                 EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', \
-                 current_database()); END $$"
-            ),
-        )
-        .await;
+        let name = url.rsplit('/').next().expect("a name");
+        let mut shell = shell(&url).await;
+        let settings = format!(
+            "ALTER DATABASE {name} SET synchronous_commit = {server}; \
+             ALTER DATABASE {name} SET default_transaction_isolation = serializable; {NOTE_SETTINGS}"
+        );
+        sql(&mut shell, &settings).await;
         let store = open(&url).must().await;
         advance(&store, ask("a", 1)).await;
-        let seen: Vec<(String, String, String)> =
-            sqlx::query_as("SELECT DISTINCT commit, isolation, name FROM seen")
-                .fetch_all(&mut shell)
-                .must()
-                .await;
-        let expected = (session.into(), "read committed".into(), "fencepost".into());
-        assert_eq!(seen, [expected], "server: {server}");
+        let seen = sqlx::query_scalar(
+            "SELECT DISTINCT concat_ws(', ', commit, isolation, name) FROM seen",
+        );
+        let seen: Vec<String> = seen.fetch_all(&mut shell).must().await;
+        assert_eq!(
+            seen,
+            [format!("{session}, read committed, fencepost")],
+            "server: {server}"
+        );
     }
 }
 
@@ -65,12 +55,7 @@ async fn a_declaration_over_another_connection_than_the_counters_is_refused_and_
     store.join(instance(1), &Terms::default()).must().await;
     store.instances().must().await;
     let mut shell = shell(&url).await;
-    sql(
-        &mut shell,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE datname = current_database() AND pid <> pg_backend_pid()",
-    )
-    .await;
+    sql(&mut shell, END_THE_OTHERS).await;
     let terms = Terms {
         renewals: 1,
         ..Terms::default()
@@ -83,12 +68,9 @@ async fn a_declaration_over_another_connection_than_the_counters_is_refused_and_
         let refused = store.declare_dead(instance(1), 0).await;
         let refused = refused.expect_err("the counter was read over another one");
         assert!(matches!(refused, StoreError::Connection(_)), "{refused}");
-        let open = sqlx::query_scalar(
-            "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity \
-             WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        )
-        .fetch_one(&mut shell);
-        pids.push(open.must().await);
+        let open = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity \
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        pids.push(sqlx::query_scalar(open).fetch_one(&mut shell).must().await);
     }
     assert!(pids.iter().all(|one| *one == pids[0]), "{pids:?}");
     store.instances().must().await;
@@ -106,9 +88,7 @@ async fn a_server_is_told_from_the_last_one() {
     store.look(&[key("a")]).must().await;
     assert_eq!(store.servers(), 1);
     let mut shell = shell(&url).await;
-    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-        WHERE application_name = 'fencepost'";
-    sql(&mut shell, others).await;
+    sql(&mut shell, END_THE_OTHERS).await;
     let again = || async { store.look(&[key("a")]).await.ok() };
     eventually("the mark", again).await;
     assert_eq!(store.servers(), 1, "only the connections are new");
@@ -130,18 +110,14 @@ async fn unfit_servers_are_refused_at_the_start() {
     ] {
         cluster.stop();
         cluster.start_with(&[setting]);
-        let why = refusal(&url).await;
-        assert!(why.contains(says), "{why}");
+        refused_for(&url, &[says]).await;
     }
     // To one that runs, a server that cannot be written to may be a failover that passes.
-    let error = loop {
-        let error = store.look(&[key("a")]).await.expect_err("read-only");
-        if !error.to_string().contains("read-only") {
-            assert!(matches!(error, StoreError::Connection(_)), "{error}");
-            continue;
-        }
-        break error;
-    };
+    let mut error = store.look(&[key("a")]).await.expect_err("read-only");
+    while !error.to_string().contains("read-only") {
+        assert!(matches!(error, StoreError::Connection(_)), "{error}");
+        error = store.look(&[key("a")]).await.expect_err("read-only");
+    }
     assert!(matches!(error, StoreError::Connection(_)), "{error}");
     cluster.stop();
     cluster.start_again();
@@ -151,63 +127,20 @@ async fn unfit_servers_are_refused_at_the_start() {
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused() {
     let url = or_return!(database().await);
-    let database = url.rsplit('/').next().expect("a name").to_owned();
+    let database = url.rsplit('/').next().expect("a name");
     for settings in ["", "ignore_startup_parameters = options,extra_float_digits"] {
         let Some(pooler) = PgBouncer::start(Cluster::shared(), settings) else {
             lacks("pgbouncer");
             return;
         };
-        let why = refusal(&pooler.url(&database)).await;
-        assert!(why.contains("PgBouncer"), "{why}");
+        refused_for(&pooler.url(database), &["PgBouncer"]).await;
     }
 }
 
 #[tokio::test]
 async fn many_proxies_migrate_at_once() {
     let url = or_return!(database().await);
-    let mut opening = tokio::task::JoinSet::new();
-    for _ in 0..6 {
-        let url = url.clone();
-        opening.spawn(async move { open(&url).await.map(drop) });
-    }
-    while let Some(opened) = opening.join_next().await {
-        opened.expect("no panic").expect("it opens");
-    }
-}
-
-#[tokio::test]
-async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
-    let (url, store) = or_return!(fresh().await);
-    drop(store);
-    let mut admin = shell(&url).await;
-    let role = format!("proxy_{}", url.rsplit('/').next().expect("a name"));
-    sql(
-        &mut admin,
-        &format!(
-            "CREATE ROLE {role} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC; \
-             GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO {role}"
-        ),
-    )
-    .await;
-    let url = url.replace("postgres@", &format!("{role}@"));
-    for migrate in [false, true] {
-        let url = address(&url);
-        let store = PostgresStore::open(url, "test", TIMEOUT, migrate)
-            .must()
-            .await;
-        advance(&store, opening("a", 5, i64::from(migrate))).await;
-        store
-            .join(instance(u64::from(migrate)), &Terms::default())
-            .must()
-            .await;
-    }
-    let store = open(&url).must().await;
-    assert!(store.declare_dead(instance(1), 0).must().await);
-    assert!(store.settle(instance(1)).must().await);
-    let done = store
-        .override_mark(&key("a"), token(1), &signed("why", "me"))
-        .await;
-    assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
+    futures_util::future::join_all((0..6).map(|_| open(&url).must())).await;
 }
 
 #[tokio::test]
@@ -223,10 +156,7 @@ async fn urls_name_sockets_several_hosts_and_files() {
         format!("postgres://postgres@127.0.0.1:{dead},127.0.0.1:{good}/{database}"),
         format!("postgres://postgres@127.0.0.1:{good},127.0.0.1:{dead}/{database}"),
     ] {
-        let store = open(&url)
-            .await
-            .unwrap_or_else(|error| panic!("{url}: {error}"));
-        advance(&store, ask("a", 1)).await;
+        advance(&open(&url).must().await, ask("a", 1)).await;
     }
     // A secret that is mounted is read at each connect.
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -258,11 +188,7 @@ async fn a_database_of_another_encoding_is_refused() {
             "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'"
         );
         cluster.execute("postgres", &make).await;
-        let why = refusal(&cluster.url(&name)).await;
-        assert!(
-            why.contains(encoding) && why.contains("instead of UTF8"),
-            "{why}"
-        );
+        refused_for(&cluster.url(&name), &[encoding, "instead of UTF8"]).await;
     }
 }
 
@@ -277,6 +203,28 @@ async fn messages_name_the_server_and_never_the_password() {
     assert!(said.contains(&format!("127.0.0.1:{dead}")), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
     let none = Cluster::shared().url("no_such_database");
-    let why = refusal(&none).await;
-    assert!(why.contains("create it first"), "{why}");
+    refused_for(&none, &["create it first"]).await;
+}
+
+/// Other instances wait for a cede, and a crash that loses it does no harm. An advance waits.
+#[tokio::test]
+async fn a_cede_waits_for_no_standby() {
+    return_unless!(has_postgres());
+    let cluster = Cluster::start();
+    let url = cluster.create_database().await;
+    let store = open_within(&url, Duration::from_secs(3)).must().await;
+    advance(&store, opening("a", 1, 1)).await;
+    let mut shell = shell(&url).await;
+    let missing = "ALTER SYSTEM SET synchronous_standby_names = 'missing'";
+    sql(&mut shell, missing).await;
+    sql(&mut shell, "SELECT pg_reload_conf()").await;
+    let reloaded = "SELECT count(*) FROM pg_settings \
+        WHERE name = 'synchronous_standby_names' AND setting = 'missing'";
+    until(&mut shell, "the reload", reloaded).await;
+    let ceded = store.cede(&[(key("a"), epoch(1, 1, 1))]).must().await;
+    assert_eq!(ceded, [key("a")]);
+    assert_eq!(epochs_of(&store, "a").await, []);
+    let late = batch(&store, Lane::Main(0), &[ask("a", 2)]).await;
+    let late = late.expect_err("there is no standby");
+    assert!(matches!(late, StoreError::Timeout(_)), "{late}");
 }
