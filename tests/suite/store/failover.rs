@@ -3,6 +3,6 @@
 //! memory.
 
 mod losses;
-mod switches;
+pub mod switches;
 mod waits;
 mod warnings;

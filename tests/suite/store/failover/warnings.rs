@@ -1,65 +1,44 @@
 //! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the
 //! process logs and whatever the database is configured to suppress.
 
-use fencepost::store::MarkStore;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencepost::routing::{Needs, ResourceKey, Token};
+use fencepost::routing::Token;
 use fencepost::store::postgres::PostgresStore;
-use fencepost::store::{Ask, Batch, Found, InstanceId, Lane, StoreError};
-use tracing::instrument::WithSubscriber as _;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
+use fencepost::store::{Found, Lane, MarkStore, StoreError};
 
-use crate::support::or_return;
-use crate::support::postgres::Cluster;
+use crate::store::contract::{ask, batch};
+use crate::support::metrics::Metrics;
+use crate::support::postgres::free_port;
 use crate::support::sql::{shell, sql, until};
-use crate::support::store::{address, has_postgres};
+use crate::support::store::address;
+use crate::support::{Config, Must, Proxy, Store, Upstream, eventually, get, or_return, put};
 
-async fn open(url: &str) -> PostgresStore {
-    let url = address(url);
-    PostgresStore::open(url, "test", Duration::from_secs(20), true)
+async fn open(database: &Store) -> PostgresStore {
+    let (address, timeout) = (address(&database.url()), Duration::from_secs(20));
+    PostgresStore::open(address, "test", timeout, true)
+        .must()
         .await
-        .expect("the store opens")
 }
 
 async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreError> {
-    let ask = Ask {
-        resource: ResourceKey::new("a").expect("a good key"),
-        token: Token::new(token).expect("a good token"),
-        opening: None,
-        spend: None,
-        needs: Needs::default(),
-    };
-    let batch = Batch {
-        instance: InstanceId::from_bits(1),
-        era: 0,
-        asks: &[ask],
-        used: &[],
-        next: 1,
-    };
-    store.advance(Lane::Main(0), batch).await
+    let asks = [ask("a", token)];
+    store.advance(Lane::Main(0), batch(&asks)).await
 }
 
-/// A store whose server warns with this text at each write of a mark; its database's URL too.
-async fn warning(says: &str) -> Option<(PostgresStore, String)> {
-    if !has_postgres() {
-        return None;
-    }
-    let url = Cluster::shared().create_database().await;
-    let store = open(&url).await;
-    let mut shell = shell(&url).await;
-    sql(
-        &mut shell,
-        &format!(
-            "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS \
-             $$ BEGIN RAISE WARNING '{says}'; RETURN NULL; END $$; \
-             CREATE TRIGGER warn AFTER INSERT OR UPDATE ON marks \
-             FOR EACH STATEMENT EXECUTE FUNCTION warn()"
-        ),
-    )
-    .await;
-    Some((store, url))
+/// A store whose server warns with this text at each write of a mark; its database too.
+async fn warning(says: &str) -> Option<(PostgresStore, Store)> {
+    let database = Store::postgres().await?;
+    let store = open(&database).await;
+    let trigger = format!(
+        "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE WARNING '{says}'; RETURN NULL; END $$; \
+         CREATE TRIGGER warn AFTER INSERT OR UPDATE ON marks \
+         FOR EACH STATEMENT EXECUTE FUNCTION warn()"
+    );
+    database.execute(&trigger).await;
+    Some((store, database))
 }
 
 async fn assert_warned(store: &PostgresStore, token: i64) {
@@ -69,58 +48,59 @@ async fn assert_warned(store: &PostgresStore, token: i64) {
     }
 }
 
+/// Warnings come by way of the program's own logging; what of that is shown must make no
+/// difference.
 #[tokio::test]
-async fn they_are_heard_whoever_else_listens() {
-    let (store, url) = or_return!(warning("frobnicated").await);
-    // This test binary has no subscriber at all.
-    assert_warned(&store, 1).await;
-    for filter in ["off", "error", "trace", "sqlx=off"] {
-        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
-        let filter: Targets = filter.parse().expect("a good filter");
-        let subscriber = tracing_subscriber::registry().with(filter).with(lines);
-        async {
-            assert_warned(&store, 2).await;
-            // A store that is made in that scope hears no less.
-            assert_warned(&open(&url).await, 3).await;
-        }
-        .with_subscriber(subscriber)
+async fn the_log_level_makes_no_difference() {
+    let (_, database) = or_return!(warning("frobnicated").await);
+    let upstream = Upstream::start().await;
+    let asked = |target| get(target).host(Some("localhost"));
+    for level in ["off", "error", "sqlx=off,fencepost=trace"] {
+        // Its log does not say where it listens.
+        let [data, admin] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        let config = Config::new(&upstream, &database).with(&format!(
+            "{{ listen: '{data}', admin: {{ listen: '{admin}' }}, log: {{ level: '{level}' }} }}"
+        ));
+        let _running = Proxy::starting(&config);
+        eventually("it is ready", || async {
+            let answer = asked("/readyz").attempt(admin).await.ok()?;
+            (answer.status() == 200).then_some(())
+        })
         .await;
+        let answer = put("/orders/7").token(42).send(data).await;
+        answer.assert_problem(503, "store-unavailable");
+        let metrics = Metrics::parse(&asked("/metrics").send(admin).await.text());
+        let warned = metrics.sum("fencepost_store_errors_total", &[("kind", "warned")]);
+        assert!(warned >= 1.0, "{level}");
     }
-    // And after all of those are gone.
-    assert_warned(&store, 4).await;
-    assert_warned(&open(&url).await, 5).await;
+    assert_eq!(upstream.count(), 0);
 }
 
 #[tokio::test]
 async fn a_database_cannot_keep_them_back() {
-    let (store, url) = or_return!(warning("frobnicated").await);
+    let (store, database) = or_return!(warning("frobnicated").await);
+    assert_warned(&store, 1).await;
     drop(store);
+    let url = database.url();
     let name = url.rsplit('/').next().expect("a name");
-    let mut shell = shell(&url).await;
-    sql(
-        &mut shell,
-        &format!("ALTER DATABASE {name} SET client_min_messages = error"),
-    )
-    .await;
-    assert_warned(&open(&url).await, 1).await;
+    let less = format!("ALTER DATABASE {name} SET client_min_messages = error");
+    database.execute(&less).await;
+    assert_warned(&open(&database).await, 2).await;
 }
 
 /// The connection that was warned on is not used again; the next statement makes another one.
 #[tokio::test]
 async fn a_warned_connection_is_closed() {
-    let (store, url) = or_return!(warning("frobnicated").await);
+    let (store, database) = or_return!(warning("frobnicated").await);
     assert_warned(&store, 1).await;
-    let mut shell = shell(&url).await;
+    let mut shell = shell(&database.url()).await;
     sql(&mut shell, "DROP TRIGGER warn ON marks").await;
     let found = advance(&store, 2).await.expect("an answer");
     assert_eq!(found[0].before, Token::new(1), "it had been committed");
-    until(
-        &mut shell,
-        "the warned connection is gone",
-        "SELECT (count(*) <= 1)::int::bigint FROM pg_stat_activity WHERE application_name LIKE 'fencepost%' \
-         AND datname = current_database() AND query LIKE '%INSERT INTO marks%'",
-    )
-    .await;
+    let gone = "SELECT (count(*) <= 1)::int::bigint FROM pg_stat_activity \
+        WHERE application_name LIKE 'fencepost%' AND datname = current_database() \
+        AND query LIKE '%INSERT INTO marks%'";
+    until(&mut shell, "the warned connection is gone", gone).await;
 }
 
 /// Postgres warns so with every write, for weeks, before it stops by itself.
