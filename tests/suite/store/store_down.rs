@@ -1,19 +1,16 @@
 //! When the store is away: what cannot be decided is not forwarded, what is decided goes on, and
 //! the process lives.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::http::discretion;
 use crate::operations::commands::marks;
+use crate::store::failover::switches::{Load, arrived};
 use crate::support::postgres::Cluster;
-use crate::support::sql::sql;
+use crate::support::sql::{sql, until};
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, get, joined, or_return, put};
+use crate::support::{Config, Proxy, Store, Upstream, get, or_return, put};
 
 /// A server of the test's own, and a proxy on it.
 async fn on_own_cluster(more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
@@ -30,27 +27,18 @@ async fn on_own_cluster(more: &str) -> Option<(Cluster, Upstream, Proxy, Config)
 
 /// A write of an operator may be in doubt. A read is not.
 async fn operators_hear_what_is_in_doubt(proxy: &Proxy) {
-    for (arguments, in_doubt) in [
-        (&["get", "order:7"][..], false),
-        (&["list"], false),
-        (
-            &[
-                "prune",
-                "--unchanged-for",
-                "720h",
-                "--reason",
-                "t",
-                "--dry-run",
-            ],
-            false,
-        ),
-        (&["advance", "order:7", "6"], true),
-        (&["override", "order:7", "1", "--reason", "t"], true),
+    for (command, in_doubt) in [
+        ("get order:7", false),
+        ("list", false),
+        ("prune --unchanged-for 720h --reason t --dry-run", false),
+        ("advance order:7 6", true),
+        ("override order:7 1 --reason t", true),
     ] {
-        let (done, said) = marks(proxy, arguments).await;
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let (done, said) = marks(proxy, &arguments).await;
         assert!(!done && said.contains("store-unavailable"), "{said}");
         let told = said.contains("The write may still take effect");
-        assert_eq!(told, in_doubt, "{arguments:?}: {said}");
+        assert_eq!(told, in_doubt, "{command}: {said}");
         assert!(in_doubt || !said.contains("take effect"), "{said}");
     }
 }
@@ -69,16 +57,13 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     proxy.stale(put("/orders/7").token(4)).await;
     for request in [put("/orders/7").token(6), put("/orders/8").token(1)] {
         let answer = proxy.send(request).await;
-        assert_eq!(
-            answer.assert_problem(503, "store-unavailable")["retry"],
-            "same-token"
-        );
+        let problem = answer.assert_problem(503, "store-unavailable");
+        assert_eq!(problem["retry"], "same-token");
         assert!(answer.retry_after().is_some());
         discretion::assert_discreet(&answer, &["refused", "closed"]);
     }
     proxy.forward(get("/orders/7")).await;
-    let arrived = upstream.count();
-    assert_eq!(arrived, 3, "5, 5 and the read");
+    assert_eq!(upstream.count(), 3, "5, 5 and the read");
 
     // The probes tell, and do not have the sidecar restarted for it.
     assert_eq!(proxy.ask("/livez").await.status(), 200);
@@ -95,23 +80,22 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
 
     // The log says so at once, and again while it lasts, with how long and how often.
-    let about = |line: &serde_json::Value, says: &str| {
-        line["message"]
-            .as_str()
-            .is_some_and(|message| message.starts_with(says))
+    let about = |says: &'static str| {
+        move |line: &Value| {
+            line["message"]
+                .as_str()
+                .is_some_and(|text| text.starts_with(says))
+        }
     };
-    let still = "the store is still down: the lease cannot be renewed";
-    let line = proxy
-        .logged("the outage", |line| {
-            about(line, still) && line["down_for"] != "0s"
-        })
-        .await;
+    let still = about("the store is still down: the lease cannot be renewed");
+    let later = |line: &Value| still(line) && line["down_for"] != "0s";
+    let line = proxy.logged("the outage", later).await;
     assert!(line["tries"].as_u64() > Some(2), "{line}");
     let lines = proxy.logs();
     let first = lines
         .iter()
-        .position(|line| about(line, "the lease could not be renewed"));
-    let again = lines.iter().position(|line| about(line, still));
+        .position(about("the lease could not be renewed"));
+    let again = lines.iter().position(&still);
     assert!(first.is_some() && first < again, "{lines:#?}");
 
     cluster.start_again();
@@ -119,25 +103,10 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     proxy.stale(put("/orders/7").token(5)).await;
     proxy.until_some("fencepost_store_up").await;
     let over = proxy
-        .logged("its end", |line| about(line, "the store answers again"))
+        .logged("its end", about("the store answers again"))
         .await;
     assert!(over["tries"].as_u64() >= line["tries"].as_u64(), "{over}");
     upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn readiness_can_follow_the_store() {
-    let (cluster, _upstream, proxy, _) =
-        or_return!(on_own_cluster("admin: { ready_follows_store: true }").await);
-    let becomes = async |status: u16| {
-        proxy.until_ready_is(status).await;
-    };
-    becomes(200).await;
-    cluster.stop();
-    becomes(503).await;
-    assert_eq!(proxy.ask("/livez").await.status(), 200);
-    cluster.start_again();
-    becomes(200).await;
 }
 
 #[tokio::test]
@@ -148,12 +117,10 @@ async fn a_store_that_hangs_is_as_good_as_down() {
     );
     proxy.until_forwarded(put("/orders/7").token(5)).await;
     cluster.freeze();
-    proxy
-        .refuse(put("/orders/7").token(6), 503, "store-unavailable")
-        .await;
-    proxy
-        .refuse(put("/orders/7").token(6), 503, "store-unavailable")
-        .await;
+    for _ in 0..2 {
+        let request = put("/orders/7").token(6);
+        proxy.refuse(request, 503, "store-unavailable").await;
+    }
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     cluster.thaw();
     proxy.until_forwarded(put("/orders/7").token(7)).await;
@@ -163,16 +130,21 @@ async fn a_store_that_hangs_is_as_good_as_down() {
 }
 
 #[tokio::test]
-async fn observe_forwards_without_a_store() {
-    let more = "{ store: { timeout: 500ms }, routes: [{ path: '/orders/{id}', \
-        resource: 'order:{id}', mode: observe }] }";
+async fn observe_forwards_without_a_store_and_readiness_can_follow_it() {
+    let more = "{ store: { timeout: 500ms }, admin: { ready_follows_store: true }, routes: [\
+        { path: '/orders/{id}', resource: 'order:{id}', mode: observe }] }";
     let (cluster, upstream, proxy, _) = or_return!(on_own_cluster(more).await);
+    proxy.until_ready_is(200).await;
     proxy.forward(put("/orders/7").token(5)).await;
     cluster.stop();
     for token in [6, 7, 4] {
         proxy.forward(put("/orders/7").token(token)).await;
     }
     assert_eq!(upstream.count(), 4);
+    proxy.until_ready_is(503).await;
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    cluster.start_again();
+    proxy.until_ready_is(200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,29 +152,7 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
     let (cluster, upstream, proxy, config) = or_return!(
         on_own_cluster("{ store: { timeout: 1s }, barrier: { wait: 1s, settle: 200ms } }").await
     );
-    let stop = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..8)
-        .map(|client| {
-            let (stop, to) = (Arc::clone(&stop), proxy.data());
-            tokio::spawn(async move {
-                let path = format!("/orders/{}", client % 4);
-                let mut accepted = 0;
-                for token in 1_u64.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let answer = put(&path).token(token).send(to).await;
-                    if answer.status() == 200 {
-                        accepted = token;
-                    } else {
-                        // Refused is no error here, and no reason for a storm.
-                        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-                    }
-                }
-                (path.replace("/orders/", "order:"), accepted)
-            })
-        })
-        .collect();
+    let load = Load::start(&[&proxy], 0);
     for round in 1..=4 {
         upstream.reached(round * 200).await;
         tokio::task::block_in_place(|| {
@@ -212,27 +162,15 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
     }
     upstream.reached(upstream.count() + 50).await;
     cluster.kill9();
-    stop.store(true, Ordering::Relaxed);
-    let mut accepted: HashMap<String, u64> = HashMap::new();
-    for client in clients {
-        let (resource, token) = joined(client).await;
-        let known = accepted.entry(resource).or_default();
-        *known = token.max(*known);
-    }
+    load.end().await;
     cluster.start_again();
     // Reads the database, not the memory of the proxy under load.
     let witness = Proxy::start(&config.with("store: { timeout: 5s }")).await;
-    for (resource, token) in accepted {
-        let sent = upstream
-            .tokens(&resource)
-            .into_iter()
-            .max()
-            .unwrap_or_default();
-        let newest = token.max(sent);
-        let mark = witness.token(&resource).await.unwrap_or_default();
+    for (resource, newest) in arrived(&upstream) {
+        let mark = witness.token(&resource).await;
         assert!(
-            mark >= newest,
-            "{resource}: mark {mark}, {newest} was accepted"
+            mark >= Some(newest),
+            "{resource}: mark {mark:?}, {newest} has arrived"
         );
     }
     let metrics = proxy.metrics().await;
@@ -254,13 +192,8 @@ async fn a_stop_ends_a_start_that_waits_for_the_store() {
     let mut watcher = store.direct().await;
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
         AND application_name LIKE 'fencepost%' AND wait_event_type = 'Lock'";
-    let mut waiting = 0_i64;
-    while waiting == 0 {
-        assert!(starting.process.ended().is_none(), "it waits for the lock");
-        let counted = sqlx::query_scalar(waits).fetch_one(&mut watcher).await;
-        waiting = counted.expect("a count");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(&mut watcher, "it waits for the lock", waits).await;
+    assert!(starting.process.ended().is_none());
     starting.process.signal(Signal::TERM);
     assert!(starting.process.exit().await.success());
 }
