@@ -17,7 +17,14 @@ use crate::support::store::quick_dir;
 use crate::support::{Config, Must, Proxy, Store, Upstream, eventually, over_both_stores, put};
 
 /// The lease of nobody lapses by itself within a test, and nothing settles.
-const PATIENT: &str = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s } }";
+const PATIENT: &str = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s }, \
+    body: { buffer: 1KiB } }";
+
+/// The store is at this path.
+fn at(config: Config, path: &Path) -> Config {
+    let url = format!("store: {{ url: 'sqlite:{}' }}", path.display());
+    config.with(&url)
+}
 
 fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
@@ -35,18 +42,34 @@ fn move_all(from: &Path, to: &Path) {
     }
 }
 
+/// Deletes what `SQLite` keeps beside the file.
+fn delete_the_log(file: &Path) {
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(file, suffix)).expect("it is left");
+    }
+}
+
 async fn refuses(proxy: &Proxy, token: u64) {
     let answer = proxy.send(put("/orders/7").token(token)).await;
     answer.assert_problem(503, "store-unavailable");
 }
 
-/// The answer of `/readyz` while the store is down.
-async fn why(proxy: &Proxy) -> String {
-    eventually("a reason in /readyz", || async {
+/// Waits until `/readyz` has a reason, which has to say all of this.
+async fn says_why(proxy: &Proxy, says: &[&str]) {
+    let reason = eventually("a reason in /readyz", || async {
         let said = proxy.ask("/readyz").await.json();
         Some(said["store_error"].as_str()?.to_owned())
-    })
-    .await
+    });
+    let reason = reason.await;
+    assert!(says.iter().all(|word| reason.contains(word)), "{reason}");
+}
+
+/// The file is given up: requests that ask the store are refused from the first one on, and soon
+/// those of this token, which memory could answer. It says why.
+async fn gives_up(proxy: &Proxy, token: u64, says: &[&str]) {
+    refuses(proxy, token + 1).await;
+    until_it_refuses(proxy, token).await;
+    says_why(proxy, says).await;
 }
 
 /// Until an equal token, which memory could answer for, is refused. One that is under way when the
@@ -76,6 +99,9 @@ async fn with_5(store: &Store, more: &str) -> (Upstream, Config, Proxy) {
     (upstream, config, proxy)
 }
 
+const UNFIT: &[(&str, &str)] = &[("kind", "unfit")];
+const UNFIT_LINE: &str = "the store is unfit for the rest of this run";
+
 /// Counted in the file: a run notices by it that the file was overwritten, a start that its log is
 /// missing.
 const HEARTBEATS: &str = "PRAGMA user_version";
@@ -83,14 +109,13 @@ const HEARTBEATS: &str = "PRAGMA user_version";
 /// Leaves nothing open: who closes a file last deletes its log.
 async fn until_a_heartbeat(store: &Store) {
     let mut shell = store.file().await;
-    let mut heartbeats = async || -> i64 {
-        sqlx::query_scalar(HEARTBEATS)
-            .fetch_one(&mut shell)
-            .must()
-            .await
-    };
-    let before = heartbeats().await;
-    while heartbeats().await == before {
+    let mut before = None;
+    loop {
+        let heartbeats = sqlx::query_scalar(HEARTBEATS).fetch_one(&mut shell);
+        let heartbeats: i64 = heartbeats.must().await;
+        if *before.get_or_insert(heartbeats) != heartbeats {
+            break;
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     shell.close().must().await;
@@ -104,10 +129,7 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     let moved = elsewhere.path().join("moved.db");
     move_all(&store.path(), &moved);
 
-    // Requests that ask the store are refused from the first one on, and soon those that memory
-    // could answer.
-    refuses(&first, 6).await;
-    until_it_refuses(&first, 5).await;
+    gives_up(&first, 5, &["marks.db was moved away", "started again"]).await;
     let second = Proxy::start(&config).await;
     for token in [3, 4] {
         second.forward(put("/orders/7").token(token)).await;
@@ -118,38 +140,23 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     assert_eq!(tokens(&upstream), [5, 3, 4]);
 
     // It says so everywhere, and lives.
-    let why = why(&first).await;
     let ready = first.ask("/readyz").await;
     assert_eq!(
         (ready.status(), &ready.json()["store"]),
         (503, &"down".into())
     );
-    assert!(
-        why.contains("marks.db was moved away") && why.contains("started again"),
-        "{why}"
-    );
     assert_eq!(first.ask("/livez").await.status(), 200);
     first.until_none("fencepost_lease_remaining_seconds").await;
-    let metrics = first.metrics().await;
-    assert!(metrics.sum("fencepost_store_up", &[]) == 0.0);
-    assert!(metrics.sum("fencepost_store_errors_total", &[("kind", "unfit")]) > 0.0);
-    first
-        .logged("that the store is unfit", |line| {
-            line["level"] == "ERROR"
-                && line["message"] == "the store is unfit for the rest of this run"
-        })
-        .await;
+    assert!(first.sum("fencepost_store_up", &[]).await == 0.0);
+    assert!(first.sum("fencepost_store_errors_total", UNFIT).await > 0.0);
+    assert_eq!(first.log_of("message", UNFIT_LINE).await["level"], "ERROR");
 
     // All that was accepted is in the file, wherever it is now, and the other store is whole.
-    for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&moved, suffix)).expect("it was moved along");
-    }
+    delete_the_log(&moved);
     first.stop().await;
     let mut direct = open_file(&moved).await;
-    let mark: i64 = sqlx::query_scalar("SELECT token FROM marks")
-        .fetch_one(&mut direct)
-        .await
-        .expect("a mark");
+    let mark = sqlx::query_scalar("SELECT token FROM marks").fetch_one(&mut direct);
+    let mark: i64 = mark.must().await;
     assert_eq!(mark, 5);
     second.forward(put("/orders/7").token(8)).await;
     assert_eq!(second.token("order:7").await, Some(8));
@@ -167,11 +174,10 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
 
     // Another store may have been there meanwhile: only a start may trust what is there now.
     std::fs::rename(&moved, store.path()).expect("it can be moved");
-    eventually("it has looked again", || async {
-        let metrics = proxy.metrics().await;
-        (metrics.sum("fencepost_store_errors_total", &[("kind", "unfit")]) > 8.0).then_some(())
-    })
-    .await;
+    let again = |errors| errors > 8.0;
+    proxy
+        .until_metric("fencepost_store_errors_total", UNFIT, again)
+        .await;
     for token in [5, 6] {
         refuses(&proxy, token).await;
     }
@@ -186,19 +192,12 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
 async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
     let store = Store::sqlite();
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
-    let line = proxy.logged("the start", created).await;
-    assert_eq!(line["level"], "WARN");
     std::fs::remove_file(store.path()).expect("it is there");
-    refuses(&proxy, 6).await;
-    until_it_refuses(&proxy, 5).await;
-    let why = why(&proxy).await;
-    assert!(why.contains("was deleted"), "{why}");
+    gives_up(&proxy, 5, &["was deleted"]).await;
     proxy.stop().await;
 
     Proxy::refused_for(&config, &["was moved or deleted"]).await;
-    for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
-    }
+    delete_the_log(&store.path());
     let never = config.clone().with("store: { create: never }");
     Proxy::refused_for(&never, &["store.create is `never`", "fencepost migrate"]).await;
     assert!(!store.path().exists(), "a refusal makes nothing");
@@ -220,10 +219,7 @@ async fn a_file_that_was_replaced_is_not_taken_for_the_old_one() {
     let (_, _, mut second) = with_5(&other, "{}").await;
     second.stop().await;
     std::fs::rename(other.path(), store.path()).expect("one file system");
-    refuses(&proxy, 6).await;
-    until_it_refuses(&proxy, 5).await;
-    let why = why(&proxy).await;
-    assert!(why.contains("was replaced"), "{why}");
+    gives_up(&proxy, 5, &["was replaced"]).await;
     assert_eq!(tokens(&upstream), [5]);
 }
 
@@ -233,10 +229,7 @@ async fn a_log_that_was_deleted_loses_no_mark() {
     let store = Store::sqlite();
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
     std::fs::remove_file(beside(&store.path(), "-wal")).expect("it is there");
-    refuses(&proxy, 6).await;
-    until_it_refuses(&proxy, 5).await;
-    let why = why(&proxy).await;
-    assert!(why.contains("marks.db-wal was"), "{why}");
+    gives_up(&proxy, 5, &["marks.db-wal was"]).await;
     eventually("the mark in the file itself", || async {
         let file = std::fs::read(store.path()).ok()?;
         file.windows(7).any(|part| part == b"order:7").then_some(())
@@ -244,19 +237,14 @@ async fn a_log_that_was_deleted_loses_no_mark() {
     .await;
     proxy.kill9();
     let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(4)).await;
     assert_eq!(tokens(&upstream), [5]);
 }
 
 #[tokio::test]
 async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
     let (store, elsewhere) = (Store::sqlite(), quick_dir());
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store)
-        .with(PATIENT)
-        .with("body: { buffer: 1KiB }");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
     let upload = put("/orders/7").token(5).header("Content-Length", "40000");
     let mut older = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
     upstream.received(20_000).await;
@@ -300,14 +288,12 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     std::fs::remove_file(store.path()).expect("it is there");
     let mut other = store.file().await;
     sqlite(&mut other, "CREATE TABLE theirs (a)").await;
-    sqlx::Connection::close(other).await.expect("it closes");
+    other.close().must().await;
     Proxy::refused_for(&never, &["holds no store"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
     // No directory, as where a volume is not mounted.
     let nowhere = store.path().with_file_name("none").join("marks.db");
-    let unmounted = never
-        .clone()
-        .with(&format!("store: {{ url: 'sqlite:{}' }}", nowhere.display()));
+    let unmounted = at(never.clone(), &nowhere);
     Proxy::refused_for(&unmounted, &["volume of the marks mounted"]).await;
 
     let (status, said) = Proxy::run_with(&never, &["migrate"]).await;
@@ -325,10 +311,12 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
 
 over_both_stores! {
     async fn a_start_says_what_it_found_and_the_gauge_counts(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store);
-        let mut proxy = Proxy::start(&config).await;
-        let new = if store.is_shared() { "the namespace orders is new" } else { "created a new store at " };
+        let (new, known) = if store.is_shared() {
+            ("the namespace orders is new", "the namespace orders has 2 marks")
+        } else {
+            ("created a new store at ", ": 2 marks, latest change at 20")
+        };
+        let (_upstream, config, mut proxy) = Proxy::with_config(&store, "{}").await;
         let says = |text: &'static str| move |line: &serde_json::Value| {
             line["message"].as_str().is_some_and(|message| message.contains(text))
         };
@@ -337,15 +325,14 @@ over_both_stores! {
         for id in [7, 7, 8] {
             proxy.forward(put(&format!("/orders/{id}")).token(5)).await;
         }
+        let are_two = |marks| (1.9..2.1).contains(&marks);
         if !store.is_shared() {
-            proxy.until_metric("fencepost_marks", &[], |marks| (1.9..2.1).contains(&marks)).await;
+            proxy.until_metric("fencepost_marks", &[], are_two).await;
         }
         proxy.stop().await;
-
         let proxy = Proxy::start(&config).await;
-        let known = if store.is_shared() { "the namespace orders has 2 marks" } else { ": 2 marks, latest change at 20" };
         assert_eq!(proxy.logged("a known store", says(known)).await["level"], "INFO");
         assert!(!proxy.logs().iter().any(says(new)));
-        proxy.until_metric("fencepost_marks", &[], |marks| (1.9..2.1).contains(&marks)).await;
+        proxy.until_metric("fencepost_marks", &[], are_two).await;
     }
 }

@@ -1,17 +1,19 @@
 //! Commits that a file has lost: with a log that was deleted, or to an older copy.
 
+use std::path::Path;
+
 use rustix::fs::XattrFlags;
 use sqlx::Connection as _;
 
-use super::{beside, until_a_heartbeat, with_5};
+use super::{at, beside, delete_the_log, until_a_heartbeat, with_5};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::sql::sqlite;
 use crate::support::{Config, Proxy, Store, Upstream, or_return, put, return_unless};
 
-pub(super) const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
+const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
 
 /// Terms that are soon over: the way out waits for them.
-pub(super) const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
+const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
                      barrier: { settle: 100ms } }";
 
 /// Returns whether files here have attributes; says so if not.
@@ -27,11 +29,8 @@ pub(super) fn attributes(store: &Store) -> bool {
 }
 
 pub(super) async fn refused_for_lost_commits(config: &Config, arguments: &[&str]) {
-    let (status, said) = Proxy::run_with(config, arguments).await;
-    assert!(
-        !status.success() && said.contains("has lost commits that were on the disk"),
-        "{said}"
-    );
+    let why = "has lost commits that were on the disk";
+    Proxy::fails_for(config, arguments, &[why]).await;
 }
 
 /// A store of attributes, and the configuration of a proxy that has let 5 in and has stopped.
@@ -45,14 +44,8 @@ async fn stopped_with_5() -> Option<(Upstream, Store, Config)> {
     Some((upstream, store, config))
 }
 
-fn delete_the_log(store: &Store) {
-    for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
-    }
-}
-
 /// The file is accepted as it is, soon, and these are said of it.
-async fn accepts(config: &Config, told: &[&str]) {
+pub(super) async fn accepts(config: &Config, told: &[&str]) {
     let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
     let all = told.iter().all(|told| said.contains(told));
     assert!(status.success() && all, "{said}");
@@ -71,7 +64,7 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
     let mut proxy = Proxy::start(&config).await;
     proxy.forward(put("/orders/7").token(50)).await;
     proxy.kill9();
-    delete_the_log(&store);
+    delete_the_log(&store.path());
     refused_for_lost_commits(&config, &["serve"]).await;
     refused_for_lost_commits(&config, &["migrate"]).await;
 
@@ -88,26 +81,21 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
 async fn a_log_beside_another_name_of_the_file_is_missed() {
     let (_upstream, store, config) = or_return!(stopped_with_5().await);
     let mut proxy = Proxy::start(&config).await;
-    let forwarded = proxy.send(put("/orders/7").token(50)).await;
-    forwarded.assert_forwarded();
+    proxy.forward(put("/orders/7").token(50)).await;
     proxy.kill9();
     let alias = store.path().with_file_name("alias.db");
     std::fs::hard_link(store.path(), &alias).expect("one file system");
-    let by_alias = config.with(&format!("store: {{ url: 'sqlite:{}' }}", alias.display()));
+    let by_alias = at(config, &alias);
     refused_for_lost_commits(&by_alias, &["serve"]).await;
 }
 
 #[tokio::test]
 async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
     let (_upstream, store, config) = or_return!(stopped_with_5().await);
-    std::fs::write(store.path(), "").expect("it can be written");
+    write(&store.path(), b"");
     refused_for_lost_commits(&config, &["serve"]).await;
-    let told = [
-        "Waiting until",
-        "accepted as they are",
-        "created a new store",
-    ];
-    accepts(&config, &told).await;
+    let accepted = "accepted as they are";
+    accepts(&config, &["Waiting until", accepted, "created a new store"]).await;
     let proxy = Proxy::start(&config).await;
     proxy.forward(put("/orders/7").token(4)).await;
 }
@@ -115,66 +103,59 @@ async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
 #[tokio::test]
 async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
     let (_upstream, store, config) = or_return!(stopped_with_5().await);
-    let copy = std::fs::read(store.path()).expect("it is there");
+    let copy = read(&store.path());
     Proxy::start(&config).await.stop().await;
-    let latest = std::fs::read(store.path()).expect("it is there");
-    std::fs::write(store.path(), copy).expect("it can be written");
+    let latest = read(&store.path());
+    write(&store.path(), &copy);
     refused_for_lost_commits(&config, &["serve"]).await;
-    std::fs::write(store.path(), latest).expect("it can be written");
+    write(&store.path(), &latest);
     refuses_4_as_stale(&config).await;
+}
+
+fn read(file: &Path) -> Vec<u8> {
+    std::fs::read(file).expect("it is there")
+}
+
+fn write(file: &Path, content: &[u8]) {
+    std::fs::write(file, content).expect("it can be written");
 }
 
 /// `SQLite` reads a log with whatever file lies beside it.
 #[tokio::test]
 async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
-    let (store, other) = (Store::sqlite(), Store::sqlite());
-    return_unless!(attributes(&store));
-    let (_upstream, _, mut proxy) = with_5(&other, "{}").await;
-    proxy.stop().await;
-    let others = std::fs::read(other.path()).expect("it is there");
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
-    let older = std::fs::read(store.path()).expect("it is there");
+    let (_other, other, _) = or_return!(stopped_with_5().await);
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
+    let (file, log) = (store.path(), beside(&store.path(), "-wal"));
+    let older = read(&file);
     let mut proxy = Proxy::start(&config).await;
     proxy.forward(put("/orders/7").token(50)).await;
     proxy.stop().await;
     let mut proxy = Proxy::start(&config).await;
     proxy.forward(put("/orders/8").token(1)).await;
     proxy.kill9();
-    let latest = std::fs::read(store.path()).expect("it is there");
-    let log = beside(&store.path(), "-wal");
-    let logged = std::fs::read(&log).expect("it is left");
-    for wrong in [&older, &others] {
-        std::fs::write(store.path(), wrong).expect("it can be written");
+    let (latest, logged) = (read(&file), read(&log));
+    for wrong in [&older, &read(&other.path())] {
+        write(&file, wrong);
         for arguments in [&["serve"][..], &ACCEPT] {
-            let (status, said) = Proxy::run_with(&config, arguments).await;
-            assert!(
-                !status.success() && said.contains("is not the file that the log beside it"),
-                "{said}"
-            );
+            let why = "is not the file that the log beside it";
+            Proxy::fails_for(&config, arguments, &[why]).await;
         }
-        assert_eq!(std::fs::read(store.path()).expect("it is there"), *wrong);
-        assert_eq!(std::fs::read(&log).expect("it is left"), logged);
+        assert_eq!((read(&file), read(&log)), (wrong.clone(), logged.clone()));
     }
     // Without the log it is an older copy.
-    let aside = beside(&store.path(), "-aside");
-    std::fs::rename(&log, &aside).expect("it can be moved");
-    std::fs::write(store.path(), older).expect("it can be written");
+    std::fs::remove_file(&log).expect("it can be deleted");
+    write(&file, &older);
     refused_for_lost_commits(&config, &["serve"]).await;
-    std::fs::write(store.path(), latest).expect("it can be written");
-    std::fs::rename(&aside, &log).expect("it can be moved");
+    write(&file, &latest);
+    write(&log, &logged);
     let proxy = Proxy::start(&config).await;
     proxy.stale(put("/orders/7").token(49)).await;
 }
 
 #[tokio::test]
 async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there() {
-    let (store, other) = (Store::sqlite(), Store::sqlite());
-    return_unless!(attributes(&store));
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
-    let (_upstream, others, mut proxy) = with_5(&other, "{}").await;
-    proxy.stop().await;
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
+    let (_other, other, others) = or_return!(stopped_with_5().await);
     // It has more heartbeats.
     for _ in 0..2 {
         Proxy::start(&others).await.stop().await;
@@ -211,6 +192,6 @@ async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
     proxy.forward(put("/orders/7").token(6)).await;
     until_a_heartbeat(&store).await;
     proxy.kill9();
-    delete_the_log(&store);
+    delete_the_log(&store.path());
     refused_for_lost_commits(&config, &["serve"]).await;
 }

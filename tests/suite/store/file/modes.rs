@@ -1,28 +1,23 @@
 //! The file's mode, and that of the files beside it.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
 
-use super::beside;
+use super::{at, beside};
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, put};
-
-fn config_in(directory: &Path, upstream: &Upstream) -> Config {
-    let file = directory.join("marks.db");
-    let url = format!("store: {{ url: 'sqlite:{}' }}", file.display());
-    Config::new(upstream, &Store::sqlite()).with(&url)
-}
 
 #[tokio::test]
 async fn the_files_are_their_owners_alone_whatever_the_umask() {
     let (dir, upstream) = (quick_dir(), Upstream::start().await);
     let mut careless = Command::new("sh");
     careless.args(["-c", r#"umask 0 && exec "$0" "$@""#]);
-    let proxy = Proxy::start_under(&config_in(dir.path(), &upstream), careless).await;
+    let file = dir.path().join("marks.db");
+    let config = at(Config::new(&upstream, &Store::sqlite()), &file);
+    let proxy = Proxy::start_under(&config, careless).await;
     proxy.forward(put("/orders/7").token(5)).await;
     for suffix in ["", "-wal", "-shm"] {
-        let name = beside(&dir.path().join("marks.db"), suffix);
+        let name = beside(&file, suffix);
         let mode = std::fs::metadata(&name)
             .expect("it is there")
             .permissions()

@@ -4,29 +4,28 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::lost::{ACCEPT, SHORT, attributes, refused_for_lost_commits};
+use sqlx::Connection as _;
+
+use super::lost::{self, attributes, refused_for_lost_commits};
 use super::{
-    HEARTBEATS, beside, refuses, tokens, until_a_heartbeat, until_it_refuses, why, with_5,
+    HEARTBEATS, UNFIT_LINE, beside, gives_up, refuses, says_why, tokens, until_a_heartbeat,
+    until_it_refuses, with_5,
 };
-use crate::support::skip::lacks;
 use crate::support::sql::sqlite;
-use crate::support::store::program;
-use crate::support::{Proxy, Store, or_return, put};
+use crate::support::store::tool;
+use crate::support::{Config, Must, Proxy, Store, or_return, put, return_unless};
 
 /// `SQLite`'s backup API: copies the database in one file into another one, as `.backup` and
 /// `.restore` of the shell do. Returns false, and says so, without Python.
 fn copied(from: &Path, to: &Path) -> bool {
-    let Some(python) = program("python3") else {
-        lacks("python3");
+    let Some(python) = tool("python3") else {
         return false;
     };
     let copy =
         "import sqlite3, sys; sqlite3.connect(sys.argv[1]).backup(sqlite3.connect(sys.argv[2]))";
-    let output = Command::new(python)
-        .args(["-c", copy])
-        .args([from, to])
-        .output()
-        .expect("Python runs");
+    let mut python = Command::new(python);
+    let output = python.args(["-c", copy]).args([from, to]).output();
+    let output = output.expect("Python runs");
     assert!(output.status.success(), "{output:?}");
     true
 }
@@ -36,8 +35,8 @@ async fn accepts(proxy: &Proxy, token: u64) {
 }
 
 /// Restores a backup of the store at 41 once it is at 42, and asks the running proxy.
-async fn restored_at_42(store: &Store, more: &str) -> Option<Proxy> {
-    let (upstream, _, proxy) = with_5(store, more).await;
+async fn restored_at_42(store: &Store) -> Option<(Config, Proxy)> {
+    let (upstream, config, proxy) = with_5(store, "{}").await;
     accepts(&proxy, 41).await;
     let backup = beside(&store.path(), ".backup");
     if !copied(&store.path(), &backup) {
@@ -47,27 +46,30 @@ async fn restored_at_42(store: &Store, more: &str) -> Option<Proxy> {
     until_a_heartbeat(store).await;
     copied(&backup, &store.path());
     // The next token that the store has to decide, of this resource and of any other one.
-    refuses(&proxy, 43).await;
-    until_it_refuses(&proxy, 42).await;
+    gives_up(&proxy, 42, &["marks.db was overwritten"]).await;
     for path in ["/orders/7", "/orders/8"] {
-        let answer = proxy.send(put(path).token(44)).await;
-        answer.assert_problem(503, "store-unavailable");
+        let request = put(path).token(44);
+        proxy.refuse(request, 503, "store-unavailable").await;
     }
-    let why = why(&proxy).await;
-    assert!(why.contains("marks.db was overwritten"), "{why}");
-    let unfit = "the store is unfit for the rest of this run";
-    let line = proxy.log_of("message", unfit).await;
+    let line = proxy.log_of("message", UNFIT_LINE).await;
     assert_eq!(line["level"], "ERROR");
     let error = line["error"].as_str().expect("a text");
     assert!(error.contains("a backup"), "{error}");
     assert_eq!(tokens(&upstream), [5, 41, 42]);
-    Some(proxy)
+    Some((config, proxy))
+}
+
+async fn ended(mut proxy: Proxy, stopped: bool) {
+    if stopped {
+        proxy.stop().await;
+    } else {
+        proxy.kill9();
+    }
 }
 
 #[tokio::test]
 async fn a_backup_that_is_restored_into_the_live_file_is_not_believed() {
-    let store = Store::sqlite();
-    let mut proxy = or_return!(restored_at_42(&store, "{}").await);
+    let (_, mut proxy) = or_return!(restored_at_42(&Store::sqlite()).await);
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     proxy.stop().await;
 }
@@ -77,21 +79,13 @@ async fn a_backup_that_is_restored_into_the_live_file_is_not_believed() {
 async fn a_restored_backup_is_refused_by_the_next_start_too() {
     for stopped in [true, false] {
         let store = Store::sqlite();
-        if !attributes(&store) {
-            return;
+        return_unless!(attributes(&store));
+        let (config, proxy) = or_return!(restored_at_42(&store).await);
+        ended(proxy, stopped).await;
+        for command in ["serve", "migrate"] {
+            refused_for_lost_commits(&config, &[command]).await;
         }
-        let mut proxy = or_return!(restored_at_42(&store, "{}").await);
-        if stopped {
-            proxy.stop().await;
-        } else {
-            proxy.kill9();
-        }
-        let upstream = crate::support::Upstream::start().await;
-        let config = crate::support::Config::new(&upstream, &store);
-        refused_for_lost_commits(&config, &["serve"]).await;
-        refused_for_lost_commits(&config, &["migrate"]).await;
-        let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
-        assert!(status.success(), "{said}");
+        lost::accepts(&config, &[]).await;
         let proxy = Proxy::start(&config).await;
         proxy.stale(put("/orders/7").token(40)).await;
     }
@@ -103,9 +97,7 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
     let store = Store::sqlite();
     let (_upstream, _, proxy) = with_5(&store, "{}").await;
     let backup = beside(&store.path(), ".backup");
-    if !copied(&store.path(), &backup) {
-        return;
-    }
+    return_unless!(copied(&store.path(), &backup));
     accepts(&proxy, 6).await;
     until_a_heartbeat(&store).await;
     copied(&backup, &store.path());
@@ -118,9 +110,7 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
 async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
     for stopped in [true, false] {
         let store = Store::sqlite();
-        if !attributes(&store) {
-            return;
-        }
+        return_unless!(attributes(&store));
         let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
         proxy.stop().await;
         let backup = beside(&store.path(), ".backup");
@@ -135,13 +125,8 @@ async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
         }
         std::fs::copy(&backup, store.path()).expect("a copy");
         until_it_refuses(&proxy, 7).await;
-        let why = why(&proxy).await;
-        assert!(why.contains("marks.db was overwritten"), "{why}");
-        if stopped {
-            proxy.stop().await;
-        } else {
-            proxy.kill9();
-        }
+        says_why(&proxy, &["marks.db was overwritten"]).await;
+        ended(proxy, stopped).await;
         refused_for_lost_commits(&config, &["serve"]).await;
     }
 }
@@ -169,10 +154,8 @@ async fn another_store_that_is_restored_into_the_live_file_is_not_believed() {
 async fn backups_shells_and_checkpoints_make_no_store_unfit() {
     let store = Store::sqlite();
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
-    let into = format!(
-        "VACUUM INTO '{}'",
-        beside(&store.path(), ".vacuumed").display()
-    );
+    let vacuumed = beside(&store.path(), ".vacuumed");
+    let into = format!("VACUUM INTO '{}'", vacuumed.display());
     let mut token = 5;
     for statement in [
         "SELECT * FROM marks",
@@ -186,7 +169,7 @@ async fn backups_shells_and_checkpoints_make_no_store_unfit() {
     ] {
         let mut shell = store.file().await;
         sqlite(&mut shell, statement).await;
-        sqlx::Connection::close(shell).await.expect("it closes");
+        shell.close().must().await;
         token += 1;
         accepts(&proxy, token).await;
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::proxy::fencepost;
+use super::at;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
@@ -33,38 +33,22 @@ async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
     let link = elsewhere.path().join("link");
     std::os::unix::fs::symlink(dir.path(), &link).expect("it is ours");
     let link = link.join("marks.db");
-    let at = |path: &Path, volatile: bool| {
-        let store = format!(
-            "{{ url: 'sqlite:{}', volatile: {volatile} }}",
-            path.display()
-        );
-        Config::new(&upstream, &Store::sqlite()).with(&format!("store: {store}"))
+    let config = |path: &Path, volatile: bool| {
+        let volatile = format!("store: {{ volatile: {volatile} }}");
+        at(
+            Config::new(&upstream, &Store::sqlite()).with(&volatile),
+            path,
+        )
     };
     for path in [&dir.path().join("marks.db"), &link] {
-        let (status, said) = Proxy::refused(&at(path, false)).await;
-        assert!(
-            !status.success()
-                && said.contains("in memory (tmpfs)")
-                && said.contains("store.volatile"),
-            "{said}"
-        );
-        assert!(
-            !dir.path().join("marks.db").exists(),
-            "nothing is left there"
-        );
-        let file = elsewhere.path().join("fencepost.yaml");
-        std::fs::write(&file, at(path, false).text()).expect("the directory is writable");
-        let mut check = fencepost();
-        check.args(["check", "--connect"]).arg(&file);
-        let output = check.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            !output.status.success() && said.contains("in memory (tmpfs)"),
-            "{said}"
-        );
+        let config = config(path, false);
+        Proxy::refused_for(&config, &["in memory (tmpfs)", "store.volatile"]).await;
+        assert!(!dir.path().join("marks.db").exists(), "nothing is left");
+        let check = ["check", "--connect"];
+        Proxy::fails_for(&config, &check, &["in memory (tmpfs)"]).await;
     }
 
-    let proxy = Proxy::start(&at(&link, true)).await;
+    let proxy = Proxy::start(&config(&link, true)).await;
     proxy.forward(put("/orders/7").token(5)).await;
     let says = |line: &serde_json::Value| {
         let message = line["message"].as_str().unwrap_or_default();
