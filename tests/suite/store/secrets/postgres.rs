@@ -9,7 +9,7 @@ use super::{SECRET, migrate};
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
+use crate::support::{Proxy, Store, or_return, put};
 
 /// The role that shows a certificate: its common name.
 const SHOWN: &str = "common.pay.svc";
@@ -41,11 +41,12 @@ impl SecretRig {
             "host all postgres 127.0.0.1/32 trust\nhostssl all \"{SHOWN}\" all cert\n\
              hostssl all all all scram-sha-256\n"
         );
-        for (name, text) in [
-            ("server.crt", &pair.cert),
-            ("server.key", &pair.key),
-            ("ca.crt", &ca.pem().to_owned()),
-            ("rules", &rules),
+        let mut settings = vec!["ssl=on".to_owned()];
+        for (setting, name, text) in [
+            ("ssl_cert_file", "server.crt", &*pair.cert),
+            ("ssl_key_file", "server.key", &pair.key),
+            ("ssl_ca_file", "ca.crt", ca.pem()),
+            ("hba_file", "rules", &rules),
         ] {
             let path = cluster.dir().join(name);
             std::fs::write(&path, text).expect("the directory is ours");
@@ -53,16 +54,10 @@ impl SecretRig {
             if let Some((uid, gid)) = cluster.owner() {
                 chown(&path, Some(uid), Some(gid)).expect("root may");
             }
+            settings.push(format!("{setting}={}", path.display()));
         }
-        let at =
-            |setting: &str, name: &str| format!("{setting}={}", cluster.dir().join(name).display());
-        cluster.start_with(&[
-            "ssl=on",
-            &at("ssl_cert_file", "server.crt"),
-            &at("ssl_key_file", "server.key"),
-            &at("ssl_ca_file", "ca.crt"),
-            &at("hba_file", "rules"),
-        ]);
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        cluster.start_with(&settings);
         files.put_pair("client", &ca.client(&["worker.pay.svc"]));
         let ca = files.put("ca.crt", ca.pem());
         Some(Self { cluster, files, ca })
@@ -73,22 +68,28 @@ impl SecretRig {
         format!("postgresql://{user}@{host}:{port}/{database}?{parameters}")
     }
 
-    /// Sessions of a role, with TLS and without.
-    async fn sessions(&self, role: &str) -> (i64, i64) {
+    /// A proxy on this store forwards, and all its sessions have TLS.
+    async fn serves(&self, role: &str, store: &Store, more: &str) {
+        let (_upstream, mut proxy) = Proxy::before(store, more).await;
+        proxy.forward(put("/orders/7").token(5)).await;
         let server = Store::at(&self.cluster.url("postgres"));
-        let count = |ssl: &str| {
-            format!(
-                "SELECT count(*) FROM pg_stat_ssl AS s JOIN pg_stat_activity AS a USING (pid) \
-                 WHERE a.usename = '{role}' AND {ssl}"
-            )
-        };
-        let with = server.number(&count("s.ssl")).await;
-        (with, server.number(&count("NOT s.ssl")).await)
+        let sessions = format!(
+            "SELECT count(*) FROM pg_stat_ssl AS s JOIN pg_stat_activity AS a USING (pid) \
+             WHERE a.usename = '{role}' AND s.ssl IS "
+        );
+        let with = server.number(&format!("{sessions} true")).await;
+        let without = server.number(&format!("{sessions} false")).await;
+        // The lanes, the heartbeat, and what listens to the others, at least.
+        assert!(
+            with >= 3 && without == 0,
+            "{role}: {with} with TLS, {without} without"
+        );
+        proxy.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_real_server_is_verified_and_then_told_the_password() {
+async fn a_real_server_is_verified_and_then_told_the_password_by_url_and_by_mounted_files() {
     let rig = or_return!(SecretRig::new().await);
     let ca = rig.ca.display();
     let user = format!("fencepost:{SECRET}");
@@ -99,43 +100,25 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
     let verified = format!("sslmode=verify-ca&sslrootcert={ca}");
     let (done, said) = migrate(&url("127.0.0.1", &verified), &[]).await;
     assert!(done, "{said}");
-    let upstream = Upstream::start().await;
     let store = Store::at(&url("localhost", &format!("sslrootcert={ca}")));
-    let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
-    proxy.forward(put("/orders/7").token(5)).await;
-    let (with, without) = rig.sessions("fencepost").await;
-    // The lanes, the heartbeat, and what listens to the others, at least.
-    assert!(
-        with >= 3 && without == 0,
-        "{with} with TLS, {without} without"
-    );
-    proxy.stop().await;
+    rig.serves("fencepost", &store, "{}").await;
+    mounted_as_cloudnativepg_hands_them_out(&rig).await;
 }
 
-#[tokio::test]
-async fn a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out() {
-    let rig = or_return!(SecretRig::new().await);
-    let upstream = Upstream::start().await;
+/// The URL and the certificates are files.
+async fn mounted_as_cloudnativepg_hands_them_out(rig: &SecretRig) {
     let (cert, key) = (rig.files.path("client.crt"), rig.files.path("client.key"));
     let password = format!("fencepost:{SECRET}");
     let by_password = json!({ "ca_file": rig.ca });
     let by_certificate = json!({ "ca_file": rig.ca, "cert_file": cert, "key_file": key });
-    for (user, database, tls) in [
-        (password.as_str(), "of_password", by_password),
-        (SHOWN, "of_certificate", by_certificate),
+    for (user, role, database, tls) in [
+        (&*password, "fencepost", "of_password", by_password),
+        (SHOWN, SHOWN, "of_certificate", by_certificate),
     ] {
         let url = rig.url(user, "localhost", database, "");
         let url = rig.files.put("uri", url.trim_end_matches('?'));
         let store = json!({ "url": null, "url_file": url, "tls": tls });
-        let config = Config::new(&upstream, &Store::at("")).with(&format!("{{ store: {store} }}"));
-        let mut proxy = Proxy::start(&config).await;
-        proxy.forward(put("/orders/7").token(5)).await;
-        let role = user.split(':').next().expect("a role");
-        let (with, without) = rig.sessions(role).await;
-        assert!(
-            with >= 3 && without == 0,
-            "{role}: {with} with TLS, {without} without"
-        );
-        proxy.stop().await;
+        let more = format!("{{ store: {store} }}");
+        rig.serves(role, &Store::at(""), &more).await;
     }
 }
