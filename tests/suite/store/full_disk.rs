@@ -19,9 +19,8 @@ const MOST: u32 = 5000;
 /// Sends requests for new resources until one is refused; returns which was.
 async fn until_refused(proxy: &Proxy, kind: &str) -> u32 {
     for number in 0..MOST {
-        let answer = proxy
-            .send(put(&format!("/orders/{kind}{number}")).token(1))
-            .await;
+        let request = put(&format!("/orders/{kind}{number}")).token(1);
+        let answer = proxy.send(request).await;
         if answer.status() != 200 {
             answer.assert_problem(503, "store-unavailable");
             return number;
@@ -59,13 +58,9 @@ async fn all_are_marked(store: &Store, upstream: &Upstream) {
     assert!(seen.len() > 1, "{seen:?}");
     for resource in seen {
         let newest = upstream.tokens(resource).into_iter().max();
-        let query =
-            format!("SELECT coalesce(max(token), -1) FROM marks WHERE resource = '{resource}'");
-        let mark = u64::try_from(store.number(&query).await).ok();
-        assert!(
-            mark >= newest,
-            "{resource}: {mark:?}, and {newest:?} was sent"
-        );
+        let mark = format!("SELECT max(token) FROM marks WHERE resource = '{resource}'");
+        let mark = u64::try_from(store.number(&mark).await).ok();
+        assert!(mark >= newest, "{resource}: {mark:?}, {newest:?} was sent");
     }
     upstream.assert_no_overtaking();
 }
