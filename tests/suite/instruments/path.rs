@@ -112,7 +112,7 @@ async fn what_was_reset_or_given_up_by_the_user_timeout_does_not_arrive() {
 async fn a_trickle_is_slow_and_whole() {
     let mut rig = PathRig::start().await;
     rig.path.weather(Weather::Trickle);
-    rig.sender.write_all(&[b'x'; 24 << 10]).must().await;
+    rig.sender.write_all(&vec![b'x'; 24 << 10]).must().await;
     soon("a part", rig.receiver.readable()).must().await;
     assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
     rig.reads(24 << 10).await;

@@ -172,7 +172,7 @@ async fn an_override_waits_for_an_idle_epoch_of_another_proxy_and_for_no_busy_on
     a.forward(with_token(41)).await;
     let renewal = relay.hold(Point::Before(Statement::Renew));
     renewal.sprung().await;
-    let (at_work, gate) = b.held(&upstream, with_token(42)).await;
+    let (at_work, gate) = b.held(upstream, with_token(42)).await;
     let refused = try_override(a, 10).await;
     refused.assert_admin_problem(409, "epochs-open");
     gate.open();

@@ -23,7 +23,6 @@ pub const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-X
 /// A Java with `ZooKeeper`'s jars.
 pub struct Java {
     java: PathBuf,
-    javac: PathBuf,
 }
 
 impl Java {
@@ -37,34 +36,7 @@ impl Java {
         if java.is_none() || javac.is_none() {
             lacks("java");
         }
-        Some(Self {
-            java: java?,
-            javac: javac?,
-        })
-    }
-
-    /// Compiles the program of one file, and returns the command that runs it.
-    ///
-    /// # Panics
-    /// With what the compiler says, if it does not compile.
-    pub fn compile(&self, source: &Path) -> impl Fn() -> Command + use<> {
-        let dir = source.parent().expect("a directory").to_owned();
-        let output = Command::new(&self.javac)
-            .args(["-J-XX:TieredStopAtLevel=1", "-cp", JAR, "-d"])
-            .arg(&dir)
-            .arg(source)
-            .output()
-            .expect("javac can be run");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        let class = source.file_stem().expect("a name").to_owned();
-        let java = self.java.clone();
-        move || {
-            let mut command = Command::new(&java);
-            command.args(QUICK).arg("-cp");
-            command.arg(format!("{}:{JAR}", dir.display())).arg(&class);
-            command
-        }
+        javac.and(java).map(|java| Self { java })
     }
 }
 

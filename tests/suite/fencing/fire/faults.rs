@@ -95,7 +95,7 @@ impl World {
             }
             Jump => self.jump(fault).await,
             Delay | Partition | SlowDisk | Deaf | UpstreamDown => {
-                self.for_a_while(fault, held).await
+                self.for_a_while(fault, held).await;
             }
         }
     }

@@ -32,7 +32,9 @@ fn bytes(length: usize) -> Request {
 }
 
 /// A limit, the request that has so much of it, how much may be, and its label.
-const LIMITS: [(&str, fn(usize) -> Request, usize, &str); 6] = [
+type Case = (&'static str, fn(usize) -> Request, usize, &'static str);
+
+const LIMITS: [Case; 6] = [
     ("target_bytes: 100", target, 100, "target-bytes"),
     ("target_bytes: 60KiB", target, 60 << 10, "target-bytes"),
     ("header_count: 5", lines, 5, "header-count"),

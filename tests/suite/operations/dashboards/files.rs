@@ -62,7 +62,7 @@ fn assert_heeds_the_variables(title: &str, expr: &str) {
         assert!(known, "{title}: [{range}]");
     }
     let per_route = |name: &&str| expr.contains(&format!("fencepost_{name}"));
-    let route = PER_ROUTE.iter().any(|name| per_route(name));
+    let route = PER_ROUTE.iter().any(per_route);
     let variables = ["cluster", "namespace", "job", "pod", "instance"];
     for variable in variables.iter().chain(route.then_some(&"route")) {
         let heeds = expr.contains(&format!("{variable}=~\"${variable}\""));
