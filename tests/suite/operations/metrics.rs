@@ -64,8 +64,8 @@ over_both_stores! {
         gate.open();
         all_forwarded([older, newest]).await;
         assert_eq!(proxy.count("fencepost_waiting", &[]).await, 0);
-        let waited = proxy.sum("fencepost_barrier_wait_seconds_sum", &[]).await;
-        assert!(waited > 0.0, "{waited}");
+        let seconds = proxy.sum("fencepost_barrier_wait_seconds_sum", &[]).await;
+        assert!(seconds > 0.0, "{seconds}");
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.
         let proxy = Proxy::start(&config).await;

@@ -50,11 +50,6 @@ impl Metrics {
         format!("{sum}").parse().expect("a whole number")
     }
 
-    /// Returns whether any series of this name has at least these labels.
-    pub fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
-        self.matching(name, labels).next().is_some()
-    }
-
     fn matching(
         &self,
         name: &str,
