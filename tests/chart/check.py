@@ -6,7 +6,6 @@
     sense     what no schema says: ports, selectors, volumes, security, the order of termination (sense.py)
     restarts  the pods roll for what a reload cannot change, and for nothing else
     configs   each rendered fencepost.yaml passes `fencepost check`
-    broken    each render of broken.yaml is found out: the checks above can fail
     refused   each combination of refused.yaml is refused, for its reason; what is near to one (near.yaml) is not
     examples  examples/*.yaml are what the chart renders; --write renews them
     values    README.md's table is values.yaml, and the schema has each of them
@@ -164,21 +163,6 @@ def restarts(cases, work, **_):
     observes = checksum({"routes": [observed, {"path": "/health", "mode": "bypass"}]}, acknowledge={"observe": True})
     cases.case("restarts: reloaded: back to observing", ["the pods would roll"] if observes != before else [])
     cases.case("restarts: restarted: another namespace", [] if rolls else ["the pods would not roll"])
-
-
-def broken(cases, work, **_):
-    for row in yaml.safe_load((TOP / "tests/chart/broken.yaml").read_text()):
-        manifests = copy.deepcopy([manifest for _, manifest in rendered(row["base"], work)])
-        called, *way, last = row["at"]
-        chosen = next(m for m in manifests if f"{m['kind']}/{m['metadata']['name']}" == called)
-        spot = functools.reduce(lambda at, key: at[key], way, chosen)
-        if row["to"] is None:
-            del spot[last]
-        else:
-            spot[last] = row["to"]
-        said = "\n".join([*sense.problems(manifests), *kube_problems(chosen, ["1.33"])])
-        case = f"broken: {called} of {row['base']}: {'.'.join(map(str, [*way, last]))}"
-        cases.case(case, [] if row["said"] in said else [f"{row['said']!r} is not said, but: {said or 'nothing'}"])
 
 
 def configs(cases, work, fencepost, **_):
@@ -374,7 +358,7 @@ def changed_alerts(cases):
     cases.case("files: alerts with other labels and links", problems)
 
 
-GROUPS = {"renders": renders, "sense": senses, "broken": broken, "restarts": restarts, "configs": configs, "refused": refused, "examples": examples,
+GROUPS = {"renders": renders, "sense": senses, "restarts": restarts, "configs": configs, "refused": refused, "examples": examples,
           "values": values_and_schema, "files": files}
 
 

@@ -5,7 +5,6 @@
     builds    each component on the example: two kubectls build the same; schemas, strictly; sense.py; no drift
     chart     its pods, Service, policy, claim and fencepost.yaml equal the chart's render of equivalent values
     own       a Deployment with parts of its own keeps them; one of another name is refused, and not left unfenced
-    broken    each change of BROKEN is found out: the checks above can fail
     configs   each fencepost.yaml passes `fencepost check`
     readme    each kustomization of README.md can be built
     plain     the example with each component in one file, for those without Kustomize; --out keeps the files
@@ -82,7 +81,7 @@ def unusual(value, path):
 
 @functools.cache
 def schema_problems(manifest, versions):
-    """Remembered, because reading the schemas takes longer than all else, and most of a broken tree is as it was."""
+    """Remembered, because reading the schemas takes longer than all else, and the components have much in common."""
     return list(check.kube_problems(json.loads(manifest), versions))
 
 
@@ -199,52 +198,6 @@ def unrefused(example):
                 yield f"refused, but: {refused}"
 
 
-# The component, the file, what is changed in it, and what is to be said.
-BROKEN = [
-    ("postgres", "sidecar.yaml", "restartPolicy: Always", "restartPolicy: Never", "Unsupported|never ends|restartPolicy"),
-    ("postgres", "sidecar.yaml", "path: /drained", "path: /livez", "0 containers wait"),
-    ("postgres", "sidecar.yaml", "terminationGracePeriodSeconds: 70", "terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: here 60"),
-    ("postgres", "sidecar.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "enableServiceLinks is not false"),
-    ("postgres", "sidecar.yaml", "secretName: orders-fencepost-store", "secretName: other", "secretName: here 'other'"),
-    ("postgres", "sidecar.yaml", "memory: 512Mi", "memory: 1024Mi", "no canonical quantity"),
-    ("postgres", "sidecar.yaml", "memory: 64Mi", "memory: 64Mi\n              cpus: 1", "only here"),
-    ("postgres", "sidecar.yaml", "failureThreshold: 60", "failureTreshold: 60", "'failureTreshold' was unexpected"),
-    ("postgres", "sidecar.yaml", "mountPath: /etc/fencepost\n", "mountPath: /etc/fence\n", "mountPath: here '/etc/fence'"),
-    ("postgres", "sidecar.yaml", "containerPort: 7080\n              protocol: TCP", "containerPort: 7080", "a port without a protocol"),
-    ("postgres", "fencepost.yaml", "delay: 10s", "delay: 30s", "up to 85 s to end"),
-    ("postgres", "fencepost.yaml", "in_flight: 128", "in_flight: 1024", "in_flight: here 1024"),
-    ("postgres-classic", "sidecar.yaml", "args: [serve]", "args: [serve]\n          restartPolicy: Always", "restartPolicy"),
-    ("sqlite", "sidecar.yaml", "replicas: 1", "replicas: 2", "SQLite, and 2 replicas"),
-    ("sqlite", "sidecar.yaml", "type: Recreate", "type: RollingUpdate", "a Deployment that rolls"),
-    ("sqlite", "sidecar.yaml", "claimName: orders-fencepost-data", "claimName: data", "claimName: here 'data'"),
-    ("sqlite", "sidecar.yaml", "fsGroup: 65532\n", "supplementalGroups: [65532]\n", "no fsGroup"),
-    ("sqlite", "claim.yaml", "[ReadWriteOnce]", "[ReadWriteMany]", "ReadWriteMany"),
-    ("sqlite", "claim.yaml", "Prune=false,", "", "the claim would be pruned"),
-    ("sqlite-classic", "kustomization.yaml", "    files:", "    options: { disableNameSuffixHash: true }\n    files:", "do not roll"),
-    ("service", "service.yaml", "targetPort: 7080", "targetPort: 3000", "targetPort 3000 is not fencepost's"),
-    ("service", "service.yaml", "    - $patch: replace\n", "    - port: 3000\n      name: direct\n      targetPort: 3000\n", "targetPort 3000 is not fencepost's"),
-    ("network-policy", "network-policy.yaml", "port: 7080", "port: 3000", "the data port is closed"),
-]
-
-
-def broken(cases, work, **_):
-    for number, (component, name, old, new, said) in enumerate(BROKEN):
-        copied = tree(work, f"broken-{number}")
-        file = copied / "components" / component / name
-        if old not in file.read_text():
-            cases.case(f"broken: {component}/{name}", [f"it has no {old!r}"])
-            continue
-        file.write_text(file.read_text().replace(old, new, 1))
-        variant = component if component in VARIANTS else "postgres"
-        example = choose(copied, variant, "network-policy")
-        manifests = documents(kubectl.kustomize(example))
-        problems = "\n".join([*built_problems(manifests, ONE), *claim_problems(manifests),
-                              *differences(manifests, example, variant)])
-        found = re.search(said, problems)
-        cases.case(f"broken: {component}/{name}: {' '.join(old.split())} is {' '.join(new.split()) or 'removed'}",
-                   [] if found else [f"{said!r} is not said, but: {problems or 'nothing'}"])
-
-
 def configs(cases, work, fencepost, **_):
     for file in sorted(SOURCE.glob("components/*/fencepost.yaml")):
         problems = guide.config_problems(fencepost, file.read_text(), work)
@@ -321,7 +274,7 @@ def plain(cases, work, fencepost, out, **_):
         cases.case(f"plain: {variant} on {', '.join(VARIANTS[variant])}", problems)
 
 
-GROUPS = {"builds": builds, "chart": equals_chart, "own": own, "broken": broken, "configs": configs, "readme": readme, "plain": plain}
+GROUPS = {"builds": builds, "chart": equals_chart, "own": own, "configs": configs, "readme": readme, "plain": plain}
 
 
 if __name__ == "__main__":

@@ -22,11 +22,6 @@ fn the_parts_of_every_render_fit_each_other() {
 }
 
 #[test]
-fn a_render_that_is_broken_is_found_out() {
-    check("broken", 28);
-}
-
-#[test]
 fn the_pods_roll_for_what_a_reload_cannot_change() {
     check("restarts", 14);
 }

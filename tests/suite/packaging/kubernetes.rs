@@ -41,11 +41,6 @@ fn a_deployment_keeps_its_own_parts_and_a_wrong_name_is_refused() {
 }
 
 #[test]
-fn a_component_that_is_broken_is_found_out() {
-    check(&["broken"], 23);
-}
-
-#[test]
 fn what_the_readme_shows_and_plain_manifests_are_built_and_valid() {
     check(&["readme", "plain"], 8);
 }

@@ -1,6 +1,5 @@
 //! Chart, manifests, image, release, documents, and the layout of the source.
 
-pub mod again;
 pub mod book;
 pub mod chart;
 pub mod commands;

@@ -7,10 +7,6 @@ use std::io::Write as _;
 /// Returns whether `FENCEPOST_SKIP`, names with commas between them, has `tool` or `all`.
 pub fn is_skipped(tool: &str) -> bool {
     let skip = std::env::var("FENCEPOST_SKIP").unwrap_or_default();
-    has(&skip, tool)
-}
-
-fn has(skip: &str, tool: &str) -> bool {
     let mut names = skip.split(',').map(str::trim);
     names.any(|name| name == tool || name == "all")
 }
@@ -36,42 +32,4 @@ pub fn lacks(tool: &str) {
         let written = list.and_then(|mut list| list.write_all(line.as_bytes()));
         written.expect("the list of ignored tests can be written");
     }
-}
-
-/// Run by [`a_missing_tool_fails_its_test_unless_it_is_named`], as `tests/again.sh` runs any other.
-#[test]
-#[ignore = "it is played by another test"]
-fn needs_a_tool_of_tomorrow() {
-    lacks("a-tool-of-tomorrow");
-}
-
-#[test]
-fn a_missing_tool_fails_its_test_unless_it_is_named() {
-    let list = tempfile::NamedTempFile::new().expect("a file");
-    let run = |skip: &str| {
-        let suite = std::env::current_exe().expect("a path");
-        let output = std::process::Command::new(suite)
-            .args([
-                "--ignored",
-                "--exact",
-                "support::skip::needs_a_tool_of_tomorrow",
-            ])
-            .env("FENCEPOST_SKIP", skip)
-            .env("FENCEPOST_IGNORED", list.path())
-            .output()
-            .expect("the suite runs");
-        let told = std::fs::read_to_string(list.path()).expect("a list");
-        (output.status.success(), told)
-    };
-    assert_eq!(run("postgres"), (false, String::new()));
-    let told = "test support::skip::needs_a_tool_of_tomorrow ... ignored, \
-                without a-tool-of-tomorrow\n";
-    assert_eq!(run("postgres,a-tool-of-tomorrow"), (true, told.to_owned()));
-}
-
-#[test]
-fn all_skips_every_tool_and_a_name_skips_one() {
-    assert!(has("all", "postgres") && has("nginx, all", "a-tool-of-tomorrow"));
-    assert!(has("nginx,postgres", "postgres") && has(" postgres ", "postgres"));
-    assert!(!has("", "postgres") && !has("post,gres", "postgres"));
 }
