@@ -9,6 +9,5 @@ pub mod house;
 pub mod image;
 pub mod kubernetes;
 pub mod layers;
-pub mod pictures;
 pub mod readme;
 pub mod release;
