@@ -232,7 +232,7 @@ def refused(cases, work, **_):
             problems = [f"refused, but not for {row['reason']!r}:\n{said}"]
         else:
             problems = []
-        cases.case(f"refused: {row['name']}", problems)
+        cases.case(f"refused: {row['reason']}: {row['values']}", problems)
 
 
 def examples(cases, work, write, **_):

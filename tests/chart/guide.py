@@ -1,6 +1,6 @@
 """The YAML in the documents, checked as what it is meant to be.
 
-    guide.py check --fencepost BINARY     every marked block of README.md, docs/ and the READMEs of chart and config/
+    guide.py --fencepost BINARY     every marked block of README.md, docs/ and the READMEs of chart and config/
 
 An HTML comment before a ```yaml block says what it is:
 
@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 
 import helm_python
 import yaml
@@ -27,43 +28,24 @@ import sense
 import tool
 
 MARK = re.compile(r"<!-- (values|manifest|config): ([a-z0-9-]+)(?: over ([a-z0-9-]+))? -->")
-
-
-class Block:
-    def __init__(self, file, line, text):
-        self.where = f"{file.relative_to(tool.TOP)}:{line}"
-        self.text = text
-        self.kind = self.name = self.over = None
+BLOCK = re.compile(r"(?:^ *(<!-- [^\n]* -->)\n\s*)?^( *)```ya?ml[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks():
-    """Every YAML block of the documents."""
+    """Every YAML block of the documents, with what its mark says."""
     files = [tool.TOP / "README.md", *sorted((tool.TOP / "docs").glob("*.md")), tool.CHART / "README.md",
              *sorted((tool.TOP / "config").glob("*/README.md"))]
     for file in files:
-        if file.exists():
-            yield from blocks_of(file, file.read_text().splitlines())
-
-
-def blocks_of(file, lines):
-    mark, block, indent = None, None, ""
-    for number, line in enumerate(lines, 1):
-        word = line.strip()
-        if block is None:
-            if word.startswith(("```yaml", "```yml")):
-                indent = line[: len(line) - len(line.lstrip())]
-                block = Block(file, number, "")
-                if mark:
-                    block.kind, block.name, block.over = mark.groups()
-            elif word:
-                mark = MARK.fullmatch(word)
-                if not mark and re.match(r"<!--\s*(values|manifest|config)\b", word):
-                    sys.exit(f"{file.name}:{number}: {word} is no mark that is known here")
-        elif word == "```":
-            yield block
-            block, mark = None, None
-        else:
-            block.text += line.removeprefix(indent) + "\n"
+        text = file.read_text()
+        for line in re.findall(r"^ *(<!--\s*(?:values|manifest|config)\b.*)", text, re.MULTILINE):
+            if not MARK.fullmatch(line):
+                sys.exit(f"{file.name}: {line} is no mark that is known here")
+        for found in BLOCK.finditer(text):
+            mark = MARK.fullmatch(found[1] or "")
+            kind, name, over = mark.groups() if mark else (None, None, None)
+            where = f"{file.relative_to(tool.TOP)}:{text.count(chr(10), 0, found.start(3))}"
+            body = re.sub(f"^{found[2]}", "", found[3], flags=re.MULTILINE)
+            yield types.SimpleNamespace(where=where, text=body, kind=kind, name=name, over=over)
 
 
 def looks_like(text):
@@ -134,8 +116,7 @@ def problems(block, known, fencepost, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check").add_argument("--fencepost", required=True)
+    parser.add_argument("--fencepost", required=True)
     args = parser.parse_args()
     found = list(blocks())
     known = {block.name: block for block in found if block.kind == "values"}

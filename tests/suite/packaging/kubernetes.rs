@@ -19,28 +19,10 @@ fn python_with_kubectl() -> Option<PathBuf> {
     there.then_some(python)
 }
 
-/// Runs these groups of `kubernetes.py`, which must find nothing wrong, and at least `cases` cases.
-fn check(groups: &[&str], cases: usize) {
+/// Built, valid, those of the chart, with what a Deployment has of its own, and as README and
+/// releases have them.
+#[test]
+fn the_components_are_right() {
     let python = or_return!(python_with_kubectl());
-    check_cases(script(&python, "kubernetes.py").args(groups), cases);
-}
-
-#[test]
-fn every_component_is_built_the_same_by_two_kubectls_and_is_valid() {
-    check(&["builds", "configs"], 14);
-}
-
-#[test]
-fn the_pods_are_those_of_the_chart() {
-    check(&["chart"], 8);
-}
-
-#[test]
-fn a_deployment_keeps_its_own_parts_and_a_wrong_name_is_refused() {
-    check(&["own"], 12);
-}
-
-#[test]
-fn what_the_readme_shows_and_plain_manifests_are_built_and_valid() {
-    check(&["readme", "plain"], 8);
+    check_cases(&mut script(&python, "kubernetes.py"), 42);
 }
