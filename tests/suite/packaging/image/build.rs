@@ -4,7 +4,6 @@
 //! the same sources is not made twice, and cargo's work is kept from one to the next: the first
 //! takes minutes.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::support::skip::lacks;
 use crate::support::store::program;
@@ -21,9 +19,9 @@ const RUST: &str = "localhost/fencepost-test/rust:stand-in";
 const IMAGE: &str = "localhost/fencepost-test/fencepost:tested";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// All that the image is made of, below the project's directory; the rest is kept out by
+/// All that the image is made of and by, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 12] = [
+const CONTEXT: [&str; 15] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
@@ -36,6 +34,9 @@ const CONTEXT: [&str; 12] = [
     "tests/model/Cargo.toml",
     "vendor",
     "src",
+    "tests/image/rust.Dockerfile",
+    "tests/image/stand-in.sh",
+    "tests/suite/packaging/image/build.rs",
 ];
 
 /// The image, unpacked.
@@ -45,8 +46,6 @@ pub struct Image {
     pub config: Value,
     /// Bytes of all its layers, as they travel.
     pub packed: u64,
-    /// The output of buildah and cargo.
-    pub log: String,
     /// Held as long as the tests run: another run makes its image after them.
     _lock: File,
 }
@@ -97,7 +96,6 @@ impl Image {
         lock.lock().expect("files can be locked");
         let (record, wanted) = (home.join("made-of"), made_of());
         if std::fs::read_to_string(&record).ok().as_ref() != Some(&wanted) {
-            remove(&record);
             build(&home);
             std::fs::write(&record, wanted).expect("the target directory is writable");
         }
@@ -108,7 +106,6 @@ impl Image {
             root: home.join("root"),
             config: json(&blob(&layers, &manifest["config"])),
             packed: list(&manifest["layers"]).iter().map(size).sum(),
-            log: std::fs::read_to_string(home.join("log")).expect("buildah has written"),
             _lock: lock,
         }
     }
@@ -129,47 +126,13 @@ fn blob(layers: &Path, descriptor: &Value) -> PathBuf {
     layers.join(digest.strip_prefix("sha256:").expect("of this kind"))
 }
 
-fn remove(path: &Path) {
-    let removed = if path.is_dir() {
-        std::fs::remove_dir_all(path)
-    } else if path.exists() {
-        std::fs::remove_file(path)
-    } else {
-        Ok(())
-    };
-    removed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-}
-
-/// A digest of everything that the image depends on.
+/// Everything that the image depends on, with a digest of each file.
 fn made_of() -> String {
-    let mut digest = Sha256::new();
-    let mut files: Vec<PathBuf> = CONTEXT.iter().map(|file| project().join(file)).collect();
-    files.extend(
-        ["rust.Dockerfile", "stand-in.sh"].map(|file| project().join("tests/image").join(file)),
+    let script = format!(
+        "find {} -type f | LC_ALL=C sort | xargs sha256sum; rustc -vV; buildah --version",
+        CONTEXT.join(" ")
     );
-    while let Some(file) = files.pop() {
-        if file.is_dir() {
-            let mut entries: Vec<PathBuf> = std::fs::read_dir(&file)
-                .expect("a directory of the project")
-                .map(|entry| entry.expect("an entry").path())
-                .collect();
-            entries.sort();
-            files.extend(entries);
-        } else {
-            let bytes = std::fs::read(&file).expect("a file of the project");
-            digest.update(file.as_os_str().as_encoded_bytes());
-            digest.update(bytes.len().to_le_bytes());
-            digest.update(bytes);
-        }
-    }
-    digest.update(include_str!("build.rs"));
-    digest.update(output(Command::new("rustc").arg("-vV")));
-    digest.update(output(Command::new("buildah").arg("--version")));
-    let mut text = String::new();
-    for byte in digest.finalize() {
-        write!(text, "{byte:02x}").expect("a String takes all");
-    }
-    text
+    output(Command::new("sh").args(["-ec", &script]))
 }
 
 fn output(command: &mut Command) -> String {
@@ -185,9 +148,12 @@ fn output(command: &mut Command) -> String {
 /// Makes the image in `home`: its layers in `layers`, their content in `root`.
 fn build(home: &Path) {
     let base = home.join("base");
-    for old in ["base", "layers", "root", "store", "run", "log"] {
-        remove(&home.join(old));
-    }
+    let old = ["made-of", "base", "layers", "root", "store", "run", "log"];
+    output(
+        Command::new("rm")
+            .arg("-rf")
+            .args(old.map(|old| home.join(old))),
+    );
     let mut mounts = stand_in(&base);
     let kept = home.join("target");
     std::fs::create_dir_all(&kept).expect("the target directory is writable");
@@ -215,7 +181,7 @@ fn build(home: &Path) {
     let mut command = buildah.command(&["push", "--format=v2s2"]);
     command.arg(IMAGE).arg(format!("dir:{}", layers.display()));
     buildah.run(&mut command);
-    remove(&home.join("store"));
+    output(Command::new("rm").arg("-rf").arg(home.join("store")));
 
     let root = home.join("root");
     std::fs::create_dir(&root).expect("the target directory is writable");

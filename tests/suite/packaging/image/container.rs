@@ -241,12 +241,6 @@ impl Container {
         self.first.expect("it runs")
     }
 
-    /// The kernel's account of its first process.
-    pub fn kernel_says(&self, file: &str) -> String {
-        let file = format!("/proc/{}/{file}", self.first().as_raw_nonzero());
-        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
-    }
-
     /// SIGTERM to its first process, as a runtime does; asserts a good end.
     pub async fn stop(&mut self) {
         kill_process(self.first(), Signal::TERM).expect("root may send signals");
@@ -257,11 +251,6 @@ impl Container {
     /// The log so far.
     pub fn lines(&self) -> Vec<String> {
         self.process.lines()
-    }
-
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.process.ended()
     }
 
     /// Waits for it to end by itself; what it wrote, too.
