@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::documents::{documents, read};
+use super::house::files;
 use crate::fencing::client_recipes::{recipe, run};
 use crate::fencing::lock_services::programs;
 use crate::support::conformance::Conformance;
@@ -24,67 +25,37 @@ const REASONS: [(&str, &str); 6] = [
 ];
 
 /// The commands that tests play: page, how they begin, the test.
-const PLAYED: [(&str, &str, &str); 21] = [
-    (
-        "README.md",
-        "",
-        "packaging/readme.rs its_commands_work_one_after_the_other",
-    ),
-    ("docs/adopt.md", "curl", HERE),
-    (
-        "docs/clients/README.md",
-        "cargo run --release -p fencepost-conformance",
-        CONFORMANCE,
-    ),
-    ("docs/clients/README.md", "ETCD_LOCK_REV=41", CONFORMANCE),
-    ("docs/clients/README.md", "curl", CONFORMANCE),
-    (
-        "docs/clients/java.md",
-        "javac",
-        "fencing/client_recipes.rs the_java_recipe_obeys",
-    ),
-    (
-        "docs/clients/java.md",
-        "java -cp",
-        "fencing/client_recipes.rs the_java_recipe_obeys",
-    ),
-    (
-        "docs/clients/shell.md",
-        "etcdctl",
-        "fencing/client_recipes.rs the_shell_recipe_obeys",
-    ),
-    (
-        "docs/clients/shell.md",
-        "psql",
-        "fencing/client_recipes.rs the_shell_recipe_takes_a_lock_of_postgres",
-    ),
-    (
-        "docs/clients/shell.md",
-        "REDIS_URL",
-        "fencing/client_recipes.rs the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has",
-    ),
-    ("docs/configuration.md", "fencepost explain", HERE),
-    ("docs/http.md", "curl", HERE),
-    (
-        "docs/recipes.md",
-        "etcdctl",
-        "fencing/tool_recipes.rs a_late_run_of_terraform_does_not_write_its_state",
-    ),
-    ("docs/runbook.md", "fp status", HERE),
-    ("docs/runbook.md", "curl -s localhost:7081/metrics", HERE),
-    ("docs/runbook.md", "fp marks get", HERE),
-    ("docs/runbook.md", "fencepost probe", HERE),
-    ("docs/runbook.md", "fp marks export", HERE),
-    ("docs/runbook.md", "fp marks override", HERE),
-    ("docs/runbook.md", "fp marks resolve", HERE),
-    ("docs/runbook.md", "fp marks prune", HERE),
-];
-const HERE: &str = "packaging/commands.rs the_commands_of_users_and_operators_work";
-const CONFORMANCE: &str = "packaging/commands.rs the_commands_that_test_a_client_work";
+const PLAYED: &str = "\
+README.md |  | its_commands_work_one_after_the_other
+docs/adopt.md | curl | the_commands_of_users_and_operators_work
+docs/clients/README.md | cargo run | the_commands_that_test_a_client_work
+docs/clients/README.md | ETCD_LOCK_REV=41 | the_commands_that_test_a_client_work
+docs/clients/README.md | curl | the_commands_that_test_a_client_work
+docs/clients/java.md | javac | the_java_recipe_obeys
+docs/clients/java.md | java -cp | the_java_recipe_obeys
+docs/clients/shell.md | etcdctl | the_shell_recipe_obeys
+docs/clients/shell.md | psql | the_shell_recipe_takes_a_lock_of_postgres
+docs/clients/shell.md | REDIS_URL | the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has
+docs/configuration.md | fencepost explain | the_commands_of_users_and_operators_work
+docs/http.md | curl | the_commands_of_users_and_operators_work
+docs/recipes.md | etcdctl | a_late_run_of_terraform_does_not_write_its_state
+docs/runbook.md | fp status | the_commands_of_users_and_operators_work
+docs/runbook.md | curl -s localhost:7081/metrics | the_commands_of_users_and_operators_work
+docs/runbook.md | fp marks get | the_commands_of_users_and_operators_work
+docs/runbook.md | fencepost probe | the_commands_of_users_and_operators_work
+docs/runbook.md | fp marks export | the_commands_of_users_and_operators_work
+docs/runbook.md | fp marks override | the_commands_of_users_and_operators_work
+docs/runbook.md | fp marks resolve | the_commands_of_users_and_operators_work
+docs/runbook.md | fp marks prune | the_commands_of_users_and_operators_work
+";
 
 #[test]
 fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
-    let (mut wrong, mut used) = (Vec::new(), [false; PLAYED.len()]);
+    let rows = PLAYED
+        .lines()
+        .map(|row| row.split(" | ").collect::<Vec<_>>());
+    let rows: Vec<Vec<&str>> = rows.collect();
+    let (mut wrong, mut used) = (Vec::new(), vec![false; rows.len()]);
     for page in documents() {
         let text = read(&page);
         let lines: Vec<&str> = text.lines().collect();
@@ -107,9 +78,9 @@ fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
                 ("console", None) => {
                     let body = format!("```console\n{}\n```", block.lines.join("\n"));
                     for Shown { command, .. } in commands(&body) {
-                        let known = PLAYED
+                        let known = rows
                             .iter()
-                            .position(|(of, begins, _)| *of == page && command.starts_with(begins));
+                            .position(|row| row[0] == page && command.starts_with(row[1]));
                         match known {
                             Some(known) => used[known] = true,
                             None => wrong.push(format!(
@@ -124,12 +95,12 @@ fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
             }
         }
     }
-    for ((page, begins, test), used) in PLAYED.iter().zip(used) {
-        let (file, name) = test.split_once(' ').expect("a file and a name");
-        let there = read(&format!("tests/suite/{file}")).contains(&format!("fn {name}("));
+    let tests: String = files("tests/suite").into_values().collect();
+    for (row, used) in rows.iter().zip(used) {
+        let (page, begins, test) = (row[0], row[1], row[2]);
         // In the runbook some stand in a block with commands of a cluster.
         let marked = !used && read(page).contains(&format!("$ {begins}"));
-        if !there || !(used || marked) {
+        if !tests.contains(&format!("fn {test}(")) || !(used || marked) {
             wrong.push(format!("{page}: `{begins}` is gone, or {test} is"));
         }
     }
@@ -173,21 +144,14 @@ fn shape(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-#[test]
-fn a_shape_has_the_words_and_no_numbers() {
-    let line = "order:7: the mark was 44 and is 0 now, in era 1";
-    assert_eq!(shape(line), "# the mark was # and is # now in era #");
-    assert_eq!(shape("{\"ready\":true}"), "ready :true");
-}
-
 /// A directory, in which a shell has fencepost in its path; and what stands in the pages for what.
-struct Stage {
-    dir: tempfile::TempDir,
+pub struct Stage {
+    pub dir: tempfile::TempDir,
     for_real: Vec<(String, String)>,
 }
 
 impl Stage {
-    fn new(for_real: &[(&str, String)]) -> Self {
+    pub fn new(for_real: &[(&str, String)]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let for_real = for_real
             .iter()
@@ -198,11 +162,14 @@ impl Stage {
         }
     }
 
-    fn command(&self, text: &str) -> Command {
-        let mut text = format!("fp() {{ fencepost \"$@\"; }}\n{text}");
-        for (from, to) in &self.for_real {
-            text = text.replace(from, to);
-        }
+    /// A text of a page, with what stands for it here.
+    pub fn real(&self, text: &str) -> String {
+        let pairs = self.for_real.iter();
+        pairs.fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+
+    pub fn command(&self, text: &str) -> Command {
+        let text = self.real(&format!("fp() {{ fencepost \"$@\"; }}\n{text}"));
         let program = fencepost().get_program().to_owned();
         let beside = Path::new(&program).parent().expect("a folder").display();
         let path = std::env::var("PATH").expect("a path");

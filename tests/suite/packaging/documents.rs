@@ -15,27 +15,32 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The documents for readers, relative to the top.
-pub fn documents() -> Vec<String> {
-    let mut found = vec!["README.md".to_owned()];
-    let mut folders: Vec<String> = ["docs", "config", "charts"].map(str::to_owned).into();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(top().join(&folder)).expect("it is there") {
-            let entry = entry.expect("it can be listed");
-            let path = format!("{folder}/{}", entry.file_name().display());
-            if entry.path().is_dir() {
-                folders.push(path);
-            } else if entry
-                .path()
-                .extension()
-                .is_some_and(|ending| ending == "md")
-            {
+/// The files with this ending below a folder.
+pub fn walk(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).expect("a folder") {
+            let path = entry.expect("it can be listed").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|own| own == ending) {
                 found.push(path);
             }
         }
     }
-    found.sort();
     found
+}
+
+/// The documents for readers, relative to the top.
+pub fn documents() -> Vec<String> {
+    let folders = ["docs", "config", "charts"].into_iter();
+    let pages = folders.flat_map(|folder| walk(&top().join(folder), "md"));
+    let relative = |path: PathBuf| {
+        let path = path.strip_prefix(top()).expect("below it");
+        path.display().to_string()
+    };
+    let pages = pages.map(relative).chain(["README.md".to_owned()]);
+    pages.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The text without its blocks of code.
@@ -164,69 +169,33 @@ fn readme_is_a_front_page() {
 }
 
 /// Look-ups of users: words that they search for, the page with the answer, and words of the answer.
-const LOOK_UPS: [(&str, &str, &str); 15] = [
-    (
-        "unlisted paths",
-        "configuration.md#paths-that-no-route-lists",
-        "404 `no-route`",
-    ),
-    (
-        "outage after `kill -9`",
-        "guarantees.md#after-a-crash",
-        "up to 3 s more",
-    ),
-    (
-        "renaming the header",
-        "http.md#another-name-for-the-header",
-        "proxy_set_header",
-    ),
-    (
-        "rotating the admin token",
-        "metrics.md#rotate-a-token",
-        "first line",
-    ),
-    ("rolling upgrades", "install.md#upgrades", "one by one"),
-    ("Temporal", "recipes.md", "`attempt`"),
-    ("cannot be changed", "attach.md", "--token-env"),
-    (
-        "one resource",
-        "configuration.md#names-and-suffixes",
-        "{id|plain}",
-    ),
-    (
-        "changing routes",
-        "configuration.md#when-the-routes-change",
-        "--accept-new-keys",
-    ),
-    (
-        "X-Forwarded-For",
-        "configuration.md#behind-load-balancers",
-        "trusted_proxies",
-    ),
-    (
-        "WebSockets",
-        "http.md#http2-grpc-and-upgrades",
-        "WebSockets",
-    ),
-    (
-        "numbers began again",
-        "runbook.md#the-token-source-was-reset",
-        "Find the highest mark",
-    ),
-    (
-        "deleting old marks",
-        "runbook.md#too-many-marks",
-        "marks prune",
-    ),
-    ("exit codes", "configuration.md#signals", "SIGHUP"),
-    ("log level", "configuration.md#reload", "log.level"),
-];
+const LOOK_UPS: &str = "\
+unlisted paths | configuration.md#paths-that-no-route-lists | 404 `no-route`
+outage after `kill -9` | guarantees.md#after-a-crash | up to 3 s more
+renaming the header | http.md#another-name-for-the-header | proxy_set_header
+rotating the admin token | metrics.md#rotate-a-token | first line
+rolling upgrades | install.md#upgrades | one by one
+Temporal | recipes.md | `attempt`
+cannot be changed | attach.md | --token-env
+one resource | configuration.md#names-and-suffixes | {id|plain}
+changing routes | configuration.md#when-the-routes-change | --accept-new-keys
+X-Forwarded-For | configuration.md#behind-load-balancers | trusted_proxies
+WebSockets | http.md#http2-grpc-and-upgrades | WebSockets
+numbers began again | runbook.md#the-token-source-was-reset | Find the highest mark
+deleting old marks | runbook.md#too-many-marks | marks prune
+exit codes | configuration.md#signals | SIGHUP
+log level | configuration.md#reload | log.level
+";
 
 #[test]
 fn the_index_leads_to_the_answers() {
     assert!(read("README.md").contains("(docs/README.md)"));
     let index = read("docs/README.md");
-    for (question, link, answer) in LOOK_UPS {
+    for look_up in LOOK_UPS.lines() {
+        let cells: Vec<&str> = look_up.split(" | ").collect();
+        let [question, link, answer] = cells[..] else {
+            panic!("{look_up}");
+        };
         let row = index.lines().find(|line| line.contains(question));
         let row = row.unwrap_or_else(|| panic!("{question} is not in the index"));
         assert!(row.contains(&format!("({link})")), "{question}: {row}");
@@ -242,17 +211,12 @@ fn the_index_leads_to_the_answers() {
     }
 }
 
-/// The text between the two marks, each of which occurs once.
+/// The text between the two marks.
 fn quoted(path: &str) -> String {
     let text = read(path);
-    let parts: Vec<&str> = text.split(BEGIN).collect();
-    let [_, after] = parts[..] else {
-        panic!("{path} has {} lines {BEGIN}", parts.len() - 1);
-    };
-    let parts: Vec<&str> = after.split(END).collect();
-    let [inside, _] = parts[..] else {
-        panic!("{path} has {} lines {END}", parts.len() - 1);
-    };
+    let (_, after) = text.split_once(BEGIN).expect(BEGIN);
+    let (inside, after) = after.split_once(END).expect(END);
+    assert!(!after.contains(BEGIN), "{path} has two {BEGIN}");
     inside.trim().to_owned()
 }
 

@@ -2,9 +2,12 @@
 //! files import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use regex::Regex;
+
+use super::documents::walk;
 
 /// The most lines of code of a file; comments, blank lines and tests are not counted.
 const FILE: usize = 400;
@@ -14,21 +17,13 @@ const TEST_FILE: usize = 500;
 /// The Rust files below a folder: their paths there, and their text.
 pub fn files(folder: &str) -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut found = BTreeMap::new();
-    let mut open = vec![root.clone()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                let inside = path.strip_prefix(&root).expect("below it");
-                let inside = inside.to_str().expect("UTF-8").to_owned();
-                let text = std::fs::read_to_string(&path).expect("a source file");
-                found.insert(inside, text);
-            }
-        }
-    }
+    let file = |path: PathBuf| {
+        let inside = path.strip_prefix(&root).expect("below it");
+        let inside = inside.to_str().expect("UTF-8").to_owned();
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        (inside, text)
+    };
+    let found: BTreeMap<_, _> = walk(&root, "rs").into_iter().map(file).collect();
     assert!(found.len() > 100, "these are not all files of {folder}");
     found
 }
@@ -98,42 +93,23 @@ fn assert_is_named(path: &str, files: &BTreeMap<String, String>, root: &str) {
 type Module = Vec<String>;
 
 /// The paths that a `use` tree names.
-fn paths(prefix: &[String], tree: &str, found: &mut Vec<Module>) {
-    let (mut depth, mut parts, mut part) = (0, Vec::new(), String::new());
-    for letter in tree.chars() {
-        match letter {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if letter == ',' && depth == 0 {
-            parts.push(std::mem::take(&mut part));
-        } else {
-            part.push(letter);
-        }
+fn paths(tree: &str) -> Vec<Module> {
+    static INNERMOST: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"([\w:]*)\{([^{}]*)\}").expect("a regex"));
+    let mut tree = tree.to_owned();
+    while let Some(found) = INNERMOST.captures(&tree) {
+        let items = found[2].split(',').map(str::trim);
+        let items = items.filter(|item| !item.is_empty());
+        let paths: Vec<_> = items.map(|item| format!("{}{item}", &found[1])).collect();
+        tree = tree.replace(&found[0], &paths.join(","));
     }
-    parts.push(part);
-    for part in parts {
-        let part = part.trim();
-        let (plain, rest) = match part.split_once('{') {
-            Some((plain, rest)) => (plain, rest.strip_suffix('}')),
-            None => (part.split(" as ").next().unwrap_or_default(), None),
-        };
-        let names = plain
-            .split("::")
-            .map(str::trim)
-            .filter(|name| !name.is_empty());
-        let path: Module = prefix
-            .iter()
-            .cloned()
-            .chain(names.map(str::to_owned))
-            .collect();
-        match rest {
-            Some(rest) => paths(&path, rest, found),
-            None if part.is_empty() => {}
-            None => found.push(path),
-        }
-    }
+    let plain = |path: &str| path.split(" as ").next().unwrap_or_default().to_owned();
+    let names = |path: String| {
+        path.split("::")
+            .map(|name| name.trim().to_owned())
+            .collect()
+    };
+    tree.split(',').map(plain).map(names).collect()
 }
 
 struct House {
@@ -189,8 +165,8 @@ impl House {
     }
 }
 
-#[test]
-fn no_two_files_import_each_other() {
+/// The imports of the source files, main.rs left out: which one imports which.
+pub fn imports() -> BTreeSet<(String, String)> {
     let comment = Regex::new(r"(?m)//.*$").expect("a regex");
     let import = Regex::new(r"(?m)^ *(pub(?:\([^)]*\))? )?use ([^;]+);").expect("a regex");
     let inline = Regex::new(r"\b(?:crate|super|self)(?:::\w+)+").expect("a regex");
@@ -224,9 +200,7 @@ fn no_two_files_import_each_other() {
             .captures_iter(text)
             .filter(|found| found.get(1).is_some())
         {
-            let mut named = Vec::new();
-            paths(&[], &found[2], &mut named);
-            for path in named {
+            for path in paths(&found[2]) {
                 if let Some((to, rest)) = house.find(module, &path)
                     && let Some(name) = rest.last()
                 {
@@ -243,7 +217,7 @@ fn no_two_files_import_each_other() {
             .captures_iter(text)
             .filter(|found| found.get(1).is_none())
         {
-            paths(&[], &found[2], &mut named);
+            named.extend(paths(&found[2]));
         }
         let body = import.replace_all(text, "");
         for found in inline.find_iter(&body) {
@@ -256,15 +230,19 @@ fn no_two_files_import_each_other() {
         }
     }
     assert!(edges.len() > 500, "the imports were found: {}", edges.len());
-    let circles = circles(&edges);
+    edges
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let circles = circles(imports());
     assert!(circles.is_empty(), "these import each other: {circles:#?}");
 }
 
 /// The imports by which files import one another in a circle of any length. Imports of files that
 /// import nothing of what is left, or that nothing left imports, are taken away until all that is
 /// left is in a circle or between two.
-fn circles(edges: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
-    let mut left = edges.clone();
+fn circles(mut left: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
         let from: BTreeSet<_> = left.iter().map(|(from, _)| from.clone()).collect();
         let to: BTreeSet<_> = left.iter().map(|(_, to)| to.clone()).collect();
@@ -274,14 +252,4 @@ fn circles(edges: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
             return left;
         }
     }
-}
-
-#[test]
-fn a_circle_of_three_files_is_found() {
-    let edge = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    let round = [edge("a", "b"), edge("b", "c"), edge("c", "a")];
-    let mut edges = BTreeSet::from([edge("x", "a"), edge("c", "y")]);
-    assert!(circles(&edges).is_empty());
-    edges.extend(round.clone());
-    assert_eq!(circles(&edges), BTreeSet::from(round));
 }

@@ -1,28 +1,24 @@
 //! README's commands, in their order and in one directory, as a reader types them.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
 
 use rustix::process::Signal;
 use tokio::net::TcpStream;
 
+use super::commands::Stage;
+use super::documents::read;
 use crate::fencing::lock_services::{Etcd, programs};
 use crate::support::pages::{Shown, blocks, commands};
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
-use crate::support::proxy::fencepost;
 use crate::support::{Upstream, eventually, or_return};
 
 /// The part of README between two headings.
 fn section(from: &str, to: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let text = std::fs::read_to_string(path).expect("README");
+    let text = read("README.md");
     let (_, text) = text.split_once(from).expect("the first heading");
-    text.split_once(to)
-        .expect("the second heading")
-        .0
-        .to_owned()
+    let (text, _) = text.split_once(to).expect("the second heading");
+    text.to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,33 +26,18 @@ async fn its_commands_work_one_after_the_other() {
     let [_curl] = or_return!(programs(["curl"]));
     let etcd = or_return!(Etcd::found().await);
     let upstream = Upstream::start().await;
-    let (dir, data, admin) = (
-        tempfile::tempdir().expect("a directory"),
-        free_port(),
-        free_port(),
-    );
-    let script = dir.path().join("nightly.sh");
+    let (data, admin) = (free_port(), free_port());
+    let stage = Stage::new(&[
+        ("127.0.0.1:3000", upstream.address().to_string()),
+        ("127.0.0.1:7080", format!("127.0.0.1:{data}")),
+    ]);
+    let script = stage.dir.path().join("nightly.sh");
     let write = "#!/bin/sh\nexec curl -sSf -X PUT -d nightly $FENCEPOST_URL/orders/7\n";
     std::fs::write(&script, write).expect("the script");
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("its mode");
-    let here = |text: &str| {
-        text.replace("127.0.0.1:3000", &upstream.address().to_string())
-            .replace("127.0.0.1:7080", &format!("127.0.0.1:{data}"))
-    };
     let shell = |command: &str| {
-        let program = fencepost().get_program().to_owned();
-        let beside = Path::new(&program)
-            .parent()
-            .expect("a directory")
-            .display()
-            .to_string();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &here(command)]).current_dir(&dir);
+        let mut shell = stage.command(command);
         shell
-            .env(
-                "PATH",
-                format!("{beside}:{}", std::env::var("PATH").expect("a path")),
-            )
             .env("FENCEPOST_ADMIN_LISTEN", format!("127.0.0.1:{admin}"))
             .env("FENCEPOST_ADMIN_URL", format!("http://127.0.0.1:{admin}"))
             .env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
@@ -78,7 +59,8 @@ async fn its_commands_work_one_after_the_other() {
                 })
                 .await;
             }
-            std::fs::write(dir.path().join("fencepost.yaml"), here(file)).expect("the file");
+            let own = stage.dir.path().join("fencepost.yaml");
+            std::fs::write(own, stage.real(file)).expect("the file");
             proxy = Some(Group::start(&mut shell(&command)));
             eventually("the proxy to listen", || async {
                 TcpStream::connect(("127.0.0.1", data)).await.ok()
@@ -101,8 +83,7 @@ async fn its_commands_work_one_after_the_other() {
             );
         }
     }
-    let whole = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
-    let blocks = blocks(&whole.expect("README")).into_iter();
+    let blocks = blocks(&read("README.md")).into_iter();
     let blocks = blocks.filter(|block| block.info == "console");
     let lines = blocks.flat_map(|block| block.lines);
     let all = lines.filter(|line| line.starts_with("$ ")).count();
