@@ -1,7 +1,6 @@
 //! A client that can be as rude as a test needs: one connection per request, nothing followed,
 //! nothing sent again, nothing corrected.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::panic::Location;
 
@@ -9,6 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -324,15 +324,12 @@ impl Exchange {
 
 /// Percent-encodes a key for use as one path segment.
 pub fn escape(key: &str) -> String {
-    let mut escaped = String::new();
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("a String takes all");
-        }
-    }
-    escaped
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    utf8_percent_encode(key, RESERVED).to_string()
 }
 
 /// A whole response.

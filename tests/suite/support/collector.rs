@@ -19,12 +19,9 @@ impl Collector {
     /// `None` if Python has not what it needs.
     pub async fn start(tls: &[&str]) -> Option<Self> {
         let python = python()?;
-        let process = Process::start(program(python, "traces/receiver.py").args(tls));
-        let ports = eventually("the collector's ports", || async {
-            let first = process.lines().first()?.clone();
-            Some(serde_json::from_str::<Value>(&first).unwrap_or_else(|_| panic!("{first}")))
-        })
-        .await;
+        let mut process = Process::start(program(python, "traces/receiver.py").args(tls));
+        let ports = |line: &str| serde_json::from_str(line).ok();
+        let ports: Value = process.says("the collector's ports", ports).await;
         Some(Self {
             http: ports["http"].as_u64().expect("a port"),
             process,

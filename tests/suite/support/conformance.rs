@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::client::{Answer, get, request};
 use super::process::Process;
-use super::wait::eventually;
 
 /// The program, built once by the first test that needs it. Cargo has built its dependencies for the
 /// suite. With `--examples` (there are none) it takes the same features of them, and so the same
@@ -57,13 +56,8 @@ impl Conformance {
     /// Starts it on a free port.
     pub async fn start() -> Self {
         let mut process = Process::start(Command::new(program()).args(["--listen", "127.0.0.1:0"]));
-        let address = eventually("the conformance server to listen", || {
-            assert!(process.ended().is_none(), "it ended instead of listening");
-            let lines = process.lines();
-            let mut lines = lines.iter();
-            std::future::ready(lines.find_map(|line| line.split_once("http://")?.1.parse().ok()))
-        })
-        .await;
+        let address = |line: &str| line.split_once("http://")?.1.parse().ok();
+        let address = process.says("the server to listen", address).await;
         Self { process, address }
     }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::wait::soon;
 
@@ -111,7 +112,9 @@ pub enum Outcome {
 
 /// A connection, its preface and SETTINGS sent.
 pub struct Http2 {
-    stream: TcpStream,
+    from: OwnedReadHalf,
+    /// `None`: another task writes.
+    to: Option<OwnedWriteHalf>,
     read: Vec<u8>,
     /// True if PINGs and SETTINGS are answered.
     pub polite: bool,
@@ -139,9 +142,6 @@ pub fn settings_frame(settings: &[(u16, u32)]) -> Vec<u8> {
 impl Http2 {
     /// Takes the preface of a client over this connection, and sends these SETTINGS.
     pub async fn serve_over(mut stream: TcpStream, settings: &[(u16, u32)]) -> Self {
-        stream
-            .set_nodelay(true)
-            .expect("a live socket takes options");
         let mut preface = [0; PREFACE.len()];
         let read = soon("the preface", stream.read_exact(&mut preface)).await;
         read.expect("a preface");
@@ -155,8 +155,13 @@ impl Http2 {
     }
 
     fn over(stream: TcpStream) -> Self {
+        stream
+            .set_nodelay(true)
+            .expect("a live socket takes options");
+        let (from, to) = stream.into_split();
         Self {
-            stream,
+            from,
+            to: Some(to),
             read: Vec::new(),
             polite: true,
             settings: HashMap::new(),
@@ -173,21 +178,16 @@ impl Http2 {
 
     /// As [`Self::open`], with these SETTINGS.
     pub async fn with_settings(to: SocketAddr, settings: &[(u16, u32)]) -> Self {
-        let mut stream = TcpStream::connect(to).await.expect("the proxy listens");
-        stream
-            .set_nodelay(true)
-            .expect("a live socket takes options");
-        let mut bytes = PREFACE.to_vec();
-        bytes.extend(settings_frame(settings));
-        stream
-            .write_all(&bytes)
-            .await
-            .expect("the preface is taken");
-        Self::over(stream)
+        let stream = TcpStream::connect(to).await.expect("the proxy listens");
+        let mut own = Self::over(stream);
+        let bytes = [PREFACE, &settings_frame(settings)].concat();
+        own.send(&bytes).await.expect("the preface is taken");
+        own
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).await
+        let to = self.to.as_mut().ok_or(ErrorKind::BrokenPipe)?;
+        to.write_all(bytes).await
     }
 
     /// The id of the next stream.
@@ -213,7 +213,7 @@ impl Http2 {
 
     async fn fill(&mut self, count: usize) -> Result<()> {
         while self.read.len() < count {
-            if self.stream.read_buf(&mut self.read).await? == 0 {
+            if self.from.read_buf(&mut self.read).await? == 0 {
                 return Err(Error::from(ErrorKind::UnexpectedEof));
             }
         }
@@ -226,8 +226,7 @@ impl Http2 {
         let length = u32::from_be_bytes([0, self.read[0], self.read[1], self.read[2]]);
         let length = usize::try_from(length).expect("24 bits");
         self.fill(9 + length).await?;
-        let bytes = self.read[..9 + length].to_vec();
-        self.read.drain(..9 + length);
+        let bytes: Vec<u8> = self.read.drain(..9 + length).collect();
         let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
         let frame_ = Frame {
             kind: bytes[3],
@@ -258,12 +257,9 @@ impl Http2 {
             self.answers.entry(frame_.stream).or_insert(answer);
         }
         if self.polite && !acked && matches!(frame_.kind, SETTINGS | PING) {
-            let payload: &[u8] = if frame_.kind == PING {
-                &frame_.payload
-            } else {
-                &[]
-            };
-            let _ = self.send(&frame(frame_.kind, 1, 0, payload)).await;
+            let payload = Some(&*frame_.payload).filter(|_| frame_.kind == PING);
+            let ack = frame(frame_.kind, 1, 0, payload.unwrap_or_default());
+            let _ = self.send(&ack).await;
         }
         Ok(frame_)
     }
@@ -327,7 +323,7 @@ impl Http2 {
     /// Reads all that comes; returns how much that was and how it ended.
     pub async fn drain(&mut self) -> (usize, Result<()>) {
         let mut all = std::mem::take(&mut self.read);
-        let ended = self.stream.read_to_end(&mut all).await;
+        let ended = self.from.read_to_end(&mut all).await;
         (all.len(), ended.map(drop))
     }
 
@@ -372,37 +368,17 @@ impl Http2 {
         self.sink(bytes, true).await
     }
 
-    async fn sink(self, bytes: Vec<u8>, again: bool) -> Vec<u32> {
-        let Self { stream, .. } = self;
-        let (mut from, mut to) = stream.into_split();
+    async fn sink(mut self, bytes: Vec<u8>, again: bool) -> Vec<u32> {
+        let mut to = self.to.take().expect("nobody else writes");
         // Held until the other side has closed: closing first would be an end of our own.
         let writing = tokio::spawn(async move {
             while to.write_all(&bytes).await.is_ok() && again {}
             to
         });
-        let mut read = Vec::new();
-        let mut codes = Vec::new();
-        let reading = async {
-            while from.read_buf(&mut read).await.is_ok_and(|count| count > 0) {
-                while let Some(length) = whole(&read) {
-                    if read[3] == GOAWAY {
-                        codes.push(code(&read[13..]));
-                    }
-                    read.drain(..length);
-                }
-            }
-        };
-        soon("the end of a flood", reading).await;
+        let codes = self.end().await;
         let _ = writing.await;
         codes
     }
-}
-
-/// The length of the first frame, if it is there whole.
-fn whole(read: &[u8]) -> Option<usize> {
-    let length = u32::from_be_bytes([0, *read.first()?, *read.get(1)?, *read.get(2)?]);
-    let length = usize::try_from(length).ok()? + 9;
-    (read.len() >= length).then_some(length)
 }
 
 /// A code in four bytes.
@@ -423,37 +399,30 @@ pub fn status(block: &[u8]) -> u16 {
         [first @ 0x88..=0x8e, ..] => INDEXED[usize::from(first - 0x88)],
         [0x48 | 0x08 | 0x18, length, rest @ ..] => {
             let text = &rest[..usize::from(length & 0x7f)];
-            let digits = if length & 0x80 == 0 {
-                text.iter().map(|digit| u16::from(digit - b'0')).collect()
+            if length & 0x80 == 0 {
+                let digits = text.iter().map(|digit| u16::from(digit - b'0'));
+                digits.fold(0, |status, digit| status * 10 + digit)
             } else {
                 huffman_digits(text)
-            };
-            digits.iter().fold(0, |status, digit| status * 10 + digit)
+            }
         }
         other => panic!("an answer begins with its status: {other:02x?}"),
     }
 }
 
-fn huffman_digits(text: &[u8]) -> Vec<u16> {
-    let bits: Vec<u16> = text
+/// Three digits: 0 to 2 have five bits, the others six.
+fn huffman_digits(text: &[u8]) -> u16 {
+    let bits = text
         .iter()
-        .flat_map(|byte| (0..8).rev().map(move |bit| u16::from(byte >> bit & 1)))
-        .collect();
-    let take = |at: usize, count: usize| {
-        bits.get(at..at + count)
-            .map(|bits| bits.iter().fold(0, |value, bit| value * 2 + bit))
-    };
-    let mut digits = Vec::new();
-    let mut at = 0;
-    while digits.len() < 3 {
-        let short = take(at, 5).expect("three digits");
-        if short < 3 {
-            digits.push(short);
-            at += 5;
-        } else {
-            digits.push(take(at, 6).expect("three digits") - 22);
-            at += 6;
-        }
-    }
-    digits
+        .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+    let mut bits = bits << (32 - 8 * text.len());
+    let status = (0..3).fold(0, |status, _| {
+        let (digit, length) = match bits >> 27 {
+            short @ 0..3 => (short, 5),
+            _ => ((bits >> 26) - 22, 6),
+        };
+        bits <<= length;
+        status * 10 + digit
+    });
+    u16::try_from(status).expect("three digits")
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::eventually;
 use super::process::Process;
 use super::python::{program, python};
 
@@ -27,13 +26,9 @@ impl Moto {
     pub async fn start(buckets: &[&str]) -> Option<Self> {
         let python = python()?;
         let mut command = program(&python, "object_storage/gateway.py");
-        let process = Process::start(command.args(buckets));
-        let told = eventually("the gateway to listen", || async {
-            let lines = process.lines();
-            let told = lines.iter().find(|line| line.starts_with("{\"port\""))?;
-            Some(serde_json::from_str::<Value>(told).unwrap_or_else(|_| panic!("{told}")))
-        })
-        .await;
+        let mut process = Process::start(command.args(buckets));
+        let told = |line: &str| serde_json::from_str(line).ok();
+        let told: Value = process.says("the gateway to listen", told).await;
         let of_json = |name: &str| told[name].as_str().expect("a string").to_owned();
         Some(Self {
             python,

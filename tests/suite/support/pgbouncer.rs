@@ -1,7 +1,6 @@
 //! A pooler in front of a cluster, for the one test that must see it refused.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,6 @@ use super::process::Process;
 pub struct PgBouncer {
     port: u16,
     _process: Process,
-    _dir: tempfile::TempDir,
 }
 
 impl PgBouncer {
@@ -22,29 +20,22 @@ impl PgBouncer {
         if !program.exists() {
             return None;
         }
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let allow = |path: &Path, mode: u32| {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
-        };
-        allow(dir.path(), 0o755);
+        let port = free_port();
+        // Their reader is the server's user too.
         let write = |name: &str, text: &str| -> PathBuf {
-            let path = dir.path().join(name);
+            let path = cluster.dir().join(format!("pgbouncer-{port}.{name}"));
             fs::write(&path, text).expect("the directory is writable");
-            allow(&path, 0o644);
             path
         };
-        let port = free_port();
-        let users = write("users.txt", "\"postgres\" \"\"\n");
-        let config = write(
-            "pgbouncer.ini",
-            &format!(
-                "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
-                 listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={}\n\
-                 pool_mode=transaction\n{settings}\n",
-                cluster.port(),
-                users.display()
-            ),
+        let users = write("users", "\"postgres\" \"\"\n");
+        let config = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
+             listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={}\n\
+             pool_mode=transaction\n{settings}\n",
+            cluster.port(),
+            users.display()
         );
+        let config = write("ini", &config);
         let mut command = Command::new(program);
         if let Some((uid, gid)) = cluster.owner() {
             command.uid(uid).gid(gid);
@@ -59,7 +50,6 @@ impl PgBouncer {
         Some(Self {
             port,
             _process: process,
-            _dir: dir,
         })
     }
 

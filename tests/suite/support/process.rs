@@ -151,6 +151,24 @@ impl Process {
         .await;
     }
 
+    /// Waits for a line of its output in which this finds something.
+    ///
+    /// # Panics
+    /// If it ends before.
+    pub async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        eventually(what, || {
+            let ended = self.ended();
+            let found = self.lines().iter().find_map(|line| find(line));
+            let name = &self.name;
+            assert!(
+                found.is_some() || ended.is_none(),
+                "{name} ended before {what}, {ended:?}"
+            );
+            std::future::ready(found)
+        })
+        .await
+    }
+
     /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child

@@ -192,13 +192,7 @@ impl Proxy {
 
     async fn until_it_listens(dir: TempDir, mut command: Command, store: Option<Store>) -> Self {
         let mut process = Process::start(command.current_dir(dir.path()));
-        let (data, admin) = eventually("the proxy to listen", || {
-            if let Some(status) = process.ended() {
-                panic!("the proxy ended instead of listening, {status}");
-            }
-            std::future::ready(process.lines().iter().find_map(|line| addresses(line)))
-        })
-        .await;
+        let (data, admin) = process.says("the proxy to listen", addresses).await;
         Self {
             process,
             data,
@@ -226,12 +220,9 @@ impl Proxy {
 
     /// As [`Self::run_with`], until it has written `sign`; then kills it.
     pub async fn interrupted_with(config: &Config, arguments: &[&str], sign: &str) {
-        let (_dir, process) = started(config, fencepost(), arguments);
-        eventually(sign, || async {
-            let lines = process.lines();
-            lines.iter().any(|line| line.contains(sign)).then_some(())
-        })
-        .await;
+        let (_dir, mut process) = started(config, fencepost(), arguments);
+        let is_sign = |line: &str| line.contains(sign).then_some(());
+        process.says(sign, is_sign).await;
     }
 
     async fn run_to_the_end(
@@ -248,10 +239,8 @@ impl Proxy {
     /// links.
     pub async fn start_linked(config: &Config) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let link = dir.path().join("fencepost.yaml");
-        std::os::unix::fs::symlink("..data/fencepost.yaml", link)
-            .expect("the directory is writable");
-        link_version(dir.path(), "first", &config.text_for(dir.path()));
+        let text = config.text_for(dir.path());
+        mount(dir.path(), "first", &[("fencepost.yaml", &text)]);
         let mut command = fencepost();
         command.arg("serve").arg("--config");
         command.arg(dir.path().join("fencepost.yaml"));
@@ -260,7 +249,8 @@ impl Proxy {
 
     /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.
     pub fn relink(&self, config: &Config) {
-        link_version(self.dir.path(), "second", &config.text_for(self.dir.path()));
+        let (dir, text) = (self.dir.path(), config.text_for(self.dir.path()));
+        mount(dir, "second", &[("fencepost.yaml", &text)]);
     }
 
     /// Replaces the configuration file in one step.
@@ -465,12 +455,21 @@ fn write_config(dir: &Path, text: &str) -> PathBuf {
     file
 }
 
-/// Writes a version of a `ConfigMap` and points `..data` at it, in one step.
-fn link_version(dir: &Path, version: &str, text: &str) {
+/// Puts a version of mounted files into a directory, behind two links, and swaps to it in one step,
+/// as Kubernetes does.
+pub fn mount(dir: &Path, version: &str, files: &[(&str, &str)]) {
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, dir.join(name)).expect("the directory is writable");
+    };
     let folder = dir.join(version);
     std::fs::create_dir(&folder).expect("the directory is writable");
-    std::fs::write(folder.join("fencepost.yaml"), text).expect("the directory is writable");
-    std::os::unix::fs::symlink(version, dir.join("..new")).expect("the directory is writable");
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).expect("the directory is writable");
+        if !dir.join(name).is_symlink() {
+            link(&format!("..data/{name}"), name);
+        }
+    }
+    link(version, "..new");
     std::fs::rename(dir.join("..new"), dir.join("..data")).expect("the directory is writable");
 }
 

@@ -1,7 +1,7 @@
 //! CAs and certificates made on the spot, and both sides of TLS with them: rustls, as the program
 //! has it, but set up here again; curl beside it is another library's.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +17,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::{TlsConnector, TlsStream};
+use tokio_rustls::TlsConnector;
 
+use super::proxy::mount;
 use super::wire::{Io, Wire};
 
 /// The end of every certificate that is not said to end otherwise: 2040-01-01.
@@ -200,30 +201,15 @@ impl Files {
         format!("cert_file: {}, key_file: {}", cert.display(), key.display())
     }
 
-    /// Puts a version of a mounted secret there, behind two links, and swaps to it in one step, as
-    /// Kubernetes does.
+    /// Puts a version of a mounted secret there.
     pub fn mount(&self, version: &str, pair: &Credentials, ca: &str) {
-        let folder = self.path(version);
-        std::fs::create_dir(&folder).expect("the directory is writable");
-        for (name, text) in [
+        let files = [
             ("tls.crt", &*pair.cert),
             ("tls.key", &pair.key),
             ("ca.crt", ca),
-        ] {
-            std::fs::write(folder.join(name), text).expect("the directory is writable");
-            let link = self.path(name);
-            if !link.exists() {
-                link_to(Path::new("..data").join(name), &link);
-            }
-        }
-        link_to(version, &self.path("..new"));
-        std::fs::rename(self.path("..new"), self.path("..data"))
-            .expect("the directory is writable");
+        ];
+        mount(self.dir.path(), version, &files);
     }
-}
-
-fn link_to(target: impl AsRef<Path>, link: &Path) {
-    std::os::unix::fs::symlink(target, link).expect("the directory is writable");
 }
 
 /// A client's side.
@@ -294,7 +280,7 @@ impl TlsClient {
     /// A connection on which HTTP/1.1 is written by hand.
     pub async fn wire(&self, to: std::net::SocketAddr) -> std::io::Result<Wire> {
         let stream = self.connect(to).await?;
-        Ok(Wire::new(Io::Tls(Box::new(TlsStream::from(stream)))))
+        Ok(Wire::new(Io::Tls(Box::new(stream))))
     }
 }
 

@@ -2,11 +2,11 @@
 //! under test, sees every byte as it came, and can send what no well-bred library would.
 
 use std::io::{Error, ErrorKind, Result};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use regex::Regex;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{TlsStream, client, server};
 
 use super::soon;
 
@@ -93,55 +93,37 @@ pub enum Io {
     Tls(Box<dyn Stream>),
 }
 
-/// A TLS stream over whatever socket.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+/// What a [`Wire`] reads and writes.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Has the close, when it comes, be a reset, if it is TCP's.
+    fn end_by_reset(&self) {}
+}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
-impl Io {
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut dyn Stream> {
-        match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io),
-            Self::Unix(io) => Pin::new(io),
-            Self::Tls(io) => Pin::new(io),
-        }
+impl Stream for TcpStream {
+    fn end_by_reset(&self) {
+        self.set_zero_linger().expect("a live socket takes options");
     }
 }
 
-impl AsyncRead for Io {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<Result<()>> {
-        self.stream().poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Io {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
-        self.stream().poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.stream().poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.stream().poll_shutdown(cx)
-    }
-}
+impl Stream for UnixStream {}
+impl<S: Stream> Stream for TlsStream<S> {}
+impl<S: Stream> Stream for client::TlsStream<S> {}
+impl<S: Stream> Stream for server::TlsStream<S> {}
 
 /// A connection with what has been read from it and not been used yet.
 pub struct Wire {
-    io: Io,
+    io: Box<dyn Stream>,
     buffer: Vec<u8>,
 }
 
 impl Wire {
     pub fn new(io: Io) -> Self {
         Self {
-            io,
+            io: match io {
+                Io::Tcp(stream) => Box::new(stream),
+                Io::Unix(stream) => Box::new(stream),
+                Io::Tls(stream) => stream,
+            },
             buffer: Vec::new(),
         }
     }
@@ -181,11 +163,7 @@ impl Wire {
 
     /// Has the close, when it comes, be a reset.
     pub fn end_by_reset(&self) {
-        if let Io::Tcp(stream) = &self.io {
-            stream
-                .set_zero_linger()
-                .expect("a live socket takes options");
-        }
+        self.io.end_by_reset();
     }
 
     /// Reads once; `false` at the end of the stream.
@@ -327,11 +305,6 @@ pub fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 /// A line of `Via` without what tells one process from another: `1.1 fencepost`.
 pub fn via(line: impl AsRef<str>) -> String {
-    let mut rest = line.as_ref();
-    let mut told = String::new();
-    while let Some((before, after)) = rest.split_once(" fencepost-") {
-        told.extend([before, " fencepost"]);
-        rest = after.trim_start_matches(|letter: char| letter.is_ascii_hexdigit());
-    }
-    told + rest
+    let id = Regex::new(" fencepost-[0-9a-fA-F]*").expect("a pattern");
+    id.replace_all(line.as_ref(), " fencepost").into_owned()
 }
