@@ -1,7 +1,5 @@
 //! [`Bounds`]: how large a run is, what may happen in it, and which mistake it makes.
 
-use std::ops::BitOr;
-
 #[cfg(doc)]
 use crate::state::Broken;
 
@@ -52,8 +50,7 @@ impl Features {
     /// A failover has lost the row of one instance before the first step, and nothing else.
     pub const UNKNOWN: Self = Self(1 << 16);
 
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
+    const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
@@ -61,14 +58,6 @@ impl Features {
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-impl BitOr for Features {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.and(other)
     }
 }
 
@@ -255,44 +244,37 @@ impl Bounds {
         }
     }
 
-    #[must_use]
-    pub fn can(&self, features: Features) -> bool {
+    pub(crate) fn can(&self, features: Features) -> bool {
         self.features.has(features)
     }
 
-    #[must_use]
-    pub fn is(&self, mutant: Mutant) -> bool {
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
     /// Returns whether the store may come back with less than it had acknowledged.
-    #[must_use]
-    pub fn loses(&self) -> bool {
+    pub(crate) fn loses(&self) -> bool {
         self.fails_over() || self.can(Features::PRUNE)
     }
 
     /// Returns whether the store may fail over, or come back from a crash with less.
-    #[must_use]
-    pub fn fails_over(&self) -> bool {
+    pub(crate) fn fails_over(&self) -> bool {
         self.can(Features::FAILOVER) || self.is(Mutant::LostCommit)
     }
 
     /// Returns whether this proxy's epochs end by publication.
-    #[must_use]
-    pub fn publishes(&self, at: usize) -> bool {
+    pub(crate) fn publishes(&self, at: usize) -> bool {
         self.can(Features::PUBLISH) && at < self.mortal
     }
 
     /// Returns whether this run's proxies can be several instances, one after the other.
-    #[must_use]
-    pub fn rejoins(&self) -> bool {
+    pub(crate) fn rejoins(&self) -> bool {
         self.lives > 1 && (self.can(Features::LEASE) || self.can(Features::CRASH))
     }
 
     /// How many statements of one proxy may wait for their answers at once. All are about one
     /// resource, so one.
-    #[must_use]
-    pub fn lanes(&self) -> usize {
+    pub(crate) fn lanes(&self) -> usize {
         1 + usize::from(self.is(Mutant::UnansweredNotKept))
     }
 }

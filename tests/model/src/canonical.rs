@@ -15,7 +15,6 @@ type Signature = (Token, Epoch, u64);
 
 impl State {
     /// The same state under one of all its names, and without what makes no difference.
-    #[must_use]
     pub fn canonical(mut self, bounds: &Bounds) -> Self {
         self.tidy(bounds);
         if bounds.mutant.is_some() {

@@ -1,25 +1,151 @@
 //! Runs: [`exhaust`] looks at every state, [`refute`] stops at the first that is wrong.
+//!
+//! A state is known again by its hash of 64 bits. With ten million states, two of them have the same
+//! one with a probability of about one to 300,000.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash};
+use std::iter::successors;
 use std::time::Instant;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use foldhash::quality::FixedState;
+
+/// A step by its name, with the numbers of the proxy and of the place that it is about.
+pub type Action = (&'static str, usize, usize);
+
+/// What some state must meet, by its name.
+pub type Reached<M> = (&'static str, fn(&M, &<M as Run>::State) -> bool);
 
 /// A model within its bounds.
-pub trait Run:
-    Model<
-        State: Clone + Debug + Hash + PartialEq + Send + Sync,
-        Action: Clone + Debug + PartialEq + Send + Sync,
-    > + Send
-    + Sync
-    + 'static
-{
+pub trait Run: Sized {
+    type State: Copy + Debug + Hash + PartialEq;
+
+    /// What must hold in every state, with the bit of [`Self::broken`].
+    const GUARANTEES: &'static [(&'static str, u16)];
+
     /// The run's name, and its mistake if it has one.
     fn name(&self) -> String;
 
-    /// The properties that must hold in every state.
-    fn guarantees() -> Vec<Property<Self>>;
+    fn first(&self) -> Self::State;
+
+    /// Takes each step that can be taken.
+    fn steps<F: FnMut(Action, Self::State)>(&self, from: &mut Steps<'_, Self, F>);
+
+    /// What follows of a step by itself.
+    fn after(&self, state: Self::State) -> Self::State;
+
+    fn broken(state: &Self::State) -> u16;
+
+    /// What must be reached, so that the search is known not to be empty.
+    fn reached(&self) -> Vec<Reached<Self>>;
+}
+
+/// The steps from one state.
+pub struct Steps<'a, M: Run, F> {
+    pub model: &'a M,
+    pub state: &'a M::State,
+    /// Gets each other state that they lead to.
+    found: F,
+}
+
+impl<M: Run, F: FnMut(Action, M::State)> Steps<'_, M, F> {
+    /// Takes one. `None`: not now.
+    pub fn take(&mut self, action: Action, step: impl FnOnce(&mut M::State) -> Option<()>) {
+        let mut to = *self.state;
+        if step(&mut to).is_some() {
+            let to = self.model.after(to);
+            if to != *self.state {
+                (self.found)(action, to);
+            }
+        }
+    }
+}
+
+/// The account of a search.
+struct Search<S> {
+    states: usize,
+    steps: usize,
+    depth: usize,
+    /// The shortest way to a state that breaks a guarantee.
+    wrong: Option<Vec<(Action, S)>>,
+}
+
+/// Looks at all states, the nearest ones first, until one breaks a guarantee.
+fn search<M: Run>(model: &M, mut look: impl FnMut(&M::State)) -> Search<M::State> {
+    let hasher = FixedState::default();
+    let mut parents = HashMap::with_hasher(hasher.clone());
+    let mut level = vec![model.first()];
+    parents.insert(hasher.hash_one(&level[0]), 0);
+    let (mut steps, mut depth, mut wrong) = (0, 0, None);
+    while !level.is_empty() && wrong.is_none() {
+        depth += 1;
+        let mut next = Vec::new();
+        for state in &level {
+            look(state);
+            let hash = hasher.hash_one(state);
+            if M::broken(state) > 0 {
+                wrong = Some(way(model, &parents, hash));
+                break;
+            }
+            let found = |_, to: M::State| {
+                steps += 1;
+                if let Entry::Vacant(unknown) = parents.entry(hasher.hash_one(&to)) {
+                    unknown.insert(hash);
+                    next.push(to);
+                }
+            };
+            model.steps(&mut Steps {
+                model,
+                state,
+                found,
+            });
+        }
+        level = next;
+    }
+    Search {
+        states: parents.len(),
+        steps,
+        depth,
+        wrong,
+    }
+}
+
+/// The steps to the state of this hash.
+fn way<M: Run>(
+    model: &M,
+    parents: &HashMap<u64, u64, FixedState>,
+    to: u64,
+) -> Vec<(Action, M::State)> {
+    let hashes: Vec<u64> = successors(Some(to), |hash| parents.get(hash).copied()).collect();
+    let mut at = model.first();
+    // The last of them are that of the first state, and its parent's, which it has not.
+    let hashes = hashes.iter().rev().skip(2);
+    let steps = hashes.map(|hash| {
+        let (state, mut step) = (&at, None);
+        let found = |action, to: M::State| {
+            if parents.hasher().hash_one(&to) == *hash {
+                step = Some((action, to));
+            }
+        };
+        model.steps(&mut Steps {
+            model,
+            state,
+            found,
+        });
+        let step = step.expect("a step leads from each state to the next");
+        at = step.1;
+        step
+    });
+    steps.collect()
+}
+
+/// The guarantees that the last state breaks.
+fn violated<M: Run>(way: &[(Action, M::State)]) -> Vec<&'static str> {
+    let broken = way.last().map_or(0, |(_, state)| M::broken(state));
+    let violated = M::GUARANTEES.iter().filter(|(_, bit)| broken & bit > 0);
+    violated.map(|(name, _)| *name).collect()
 }
 
 /// Looks at every state within the bounds, however long it takes, and prints how many differ, how
@@ -29,30 +155,28 @@ pub trait Run:
 ///
 /// When a guarantee is broken somewhere (with the way there), or when something that should happen
 /// never does.
-pub fn exhaust(model: impl Run) {
+pub fn exhaust<M: Run>(model: &M) {
     let (began, name) = (Instant::now(), model.name());
-    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.spawn_bfs().join();
+    let mut pending = model.reached();
+    let found = search(model, |state| {
+        pending.retain(|(_, holds)| !holds(model, state))
+    });
     println!(
         "{name}: {} states, {} steps, depth {}, {:.1} s",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth(),
+        found.states,
+        found.steps,
+        found.depth,
         began.elapsed().as_secs_f64()
     );
-    let found = checker.discoveries();
-    for property in checker.model().properties() {
-        let path = found.get(property.name);
-        if !property.expectation.discovery_is_failure() {
-            assert!(path.is_some(), "{name}: never reached: {}", property.name);
-        } else if let Some(path) = path {
-            let mut way = String::new();
-            for (state, action) in path.clone().into_vec() {
-                way = format!("{way}{action:?}\n    leaves {state:?}\n");
-            }
-            panic!("{name}: not so: {}\n{way}", property.name);
-        }
+    if let Some(way) = found.wrong {
+        let steps = way
+            .iter()
+            .map(|(action, state)| format!("{action:?}\n    leads to {state:?}\n"));
+        let steps: String = steps.collect();
+        panic!("{name}: not so: {:?}\n{steps}", violated::<M>(&way));
     }
+    let pending: Vec<_> = pending.iter().map(|(name, _)| *name).collect();
+    assert!(pending.is_empty(), "{name}: never reached: {pending:?}");
 }
 
 /// Finds the shortest way to break a guarantee, and prints it.
@@ -60,22 +184,19 @@ pub fn exhaust(model: impl Run) {
 /// # Panics
 ///
 /// When there is none.
-pub fn refute<M: Run>(model: M) {
-    let name = model.name();
-    let checker = model.checker().spawn_bfs().join();
-    let states = checker.unique_state_count();
-    let Some(path) = checker.discoveries().into_values().next() else {
+pub fn refute<M: Run>(model: &M) {
+    let (name, found) = (model.name(), search(model, |_| ()));
+    let states = found.states;
+    let Some(way) = found.wrong else {
         panic!("{name}: no counterexample in {states} states");
     };
-    let broken = path.last_state().clone();
-    let actions = path.into_actions();
-    for guarantee in M::guarantees() {
-        if !(guarantee.condition)(checker.model(), &broken) {
-            let (steps, broken) = (actions.len(), guarantee.name);
-            println!("{name}: {steps} steps to \"{broken}\", found in {states} states");
-        }
+    for guarantee in violated::<M>(&way) {
+        println!(
+            "{name}: {} steps to \"{guarantee}\", found in {states} states",
+            way.len()
+        );
     }
-    for action in &actions {
+    for (action, _) in way {
         println!("    {action:?}");
     }
 }

@@ -24,20 +24,19 @@
 //!   has lapsed before anybody can have been declared dead over it.
 //!
 //! Where to look: [`bounds`] for what a run switches on, [`state`] for what there is, [`step`] for
-//! what can happen (a file each for the lane, statements, publications, exchanges, bytes in
-//! transit, life and death, operators, loss), [`properties`] for what must hold, [`check`] to run
+//! what can happen (tables, and a file each for the lane, statements, publications, exchanges, bytes in
+//! transit, life and death, operators, loss), `properties.rs` for what must hold, [`check`] to run
 //! it. `tests/holds.rs` exhausts each configuration. `tests/mutants.rs` shows that each way to
 //! break the protocol is found.
 
-pub mod action;
 pub mod bounds;
 mod canonical;
 pub mod check;
 pub mod outcome;
-pub mod properties;
-pub mod state;
-pub mod step;
+mod properties;
+mod state;
+mod step;
 
 pub use bounds::{Bounds, Features, Mutant};
 pub use check::{exhaust, refute};
-pub use properties::Protocol;
+pub use state::Broken;

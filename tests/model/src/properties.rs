@@ -1,11 +1,8 @@
 //! What must hold in every state, and what must be reached so that the search is known not to be
 //! empty.
 
-use stateright::{Model, Property};
-
-use crate::action::{Action, candidates};
 use crate::bounds::{Bounds, Features};
-use crate::check::Run;
+use crate::check::{Action, Reached, Run, Steps};
 use crate::state::{
     Bar, Broken, Bytes, Exchange, Failover, INSTANCES, LIVES, Life, PROXIES, Phase, Proxy, Purpose,
     Stage, State, Statement, instance_of, of, rows,
@@ -13,80 +10,67 @@ use crate::state::{
 use crate::step::exchange::works_for;
 use crate::step::{self, statement};
 
-/// A run of the protocol within its bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct Protocol(pub Bounds);
-
-impl Model for Protocol {
+impl Run for Bounds {
     type State = State;
-    type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::first(&self.0)]
-    }
+    const GUARANTEES: &'static [(&'static str, u16)] = &[
+        (
+            "G1: sent only with mark and epoch on record",
+            Broken::UNRECORDED,
+        ),
+        ("G2: nothing older is in flight at a send", Broken::OVERTOOK),
+        ("G2: nothing is sent after a newer token", Broken::STALE),
+        ("G3: a mark never goes down", Broken::FELL),
+        ("once: a token is sent once", Broken::TWICE),
+        ("override: it stands", Broken::UNDONE),
+        ("override: nothing is in flight", Broken::UNDER_WAY),
+        ("override: no higher mark is remembered", Broken::REMEMBERED),
+        ("loss: none is found where nothing is lost", Broken::ALARM),
+    ];
 
-    fn actions(&self, state: &State, out: &mut Vec<Action>) {
-        candidates(&self.0, state, out);
-    }
-
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        step::next(&self.0, state, action)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        if self.0.mutant.is_some() {
-            // One alone: the search stops at the first state that breaks it. With several it goes
-            // on for a while, and keeps the last.
-            return vec![Property::always("unbroken", |_, s: &State| s.broken.0 == 0)];
-        }
-        let tables = [OF_INSTANCES, OF_TRANSIT, OF_THE_REST];
-        let reached = tables.into_iter().flatten();
-        let reached = reached.filter(|(needs, ..)| self.0.can(*needs));
-        let reached = reached.map(|(_, name, condition)| Property::sometimes(name, *condition));
-        Self::guarantees().into_iter().chain(reached).collect()
-    }
-}
-
-impl Run for Protocol {
     fn name(&self) -> String {
-        self.0
-            .mutant
-            .map_or(self.0.name.to_owned(), |mutant| format!("{mutant:?}"))
+        self.mutant
+            .map_or(self.name.to_owned(), |mutant| format!("{mutant:?}"))
     }
 
-    fn guarantees() -> Vec<Property<Self>> {
-        /// A property for each bit of [`Broken`].
-        macro_rules! unbroken {
-            ($($name:literal: $bit:ident,)*) => {
-                vec![$(Property::always($name, |_, s: &State| !s.broken.has(Broken::$bit))),*]
-            };
-        }
-        unbroken![
-            "G1: sent only with mark and epoch on record": UNRECORDED,
-            "G2: nothing older is in flight at a send": OVERTOOK,
-            "G2: nothing is sent after a newer token": STALE,
-            "G3: a mark never goes down": FELL,
-            "once: a token is sent once": TWICE,
-            "override: it stands": UNDONE,
-            "override: nothing is in flight": UNDER_WAY,
-            "override: no higher mark is remembered": REMEMBERED,
-            "loss: none is found where nothing is lost": ALARM,
-        ]
+    fn first(&self) -> State {
+        State::first(self)
+    }
+
+    fn steps<F: FnMut(Action, State)>(&self, from: &mut Steps<'_, Self, F>) {
+        step::all(from);
+    }
+
+    fn after(&self, state: State) -> State {
+        step::after(self, state)
+    }
+
+    fn broken(state: &State) -> u16 {
+        state.broken.0
+    }
+
+    fn reached(&self) -> Vec<Reached<Self>> {
+        let tables = [OF_INSTANCES, OF_TRANSIT, OF_THE_REST]
+            .into_iter()
+            .flatten();
+        let here = tables.filter(|(needs, ..)| self.can(*needs));
+        here.map(|(_, name, condition)| (*name, *condition))
+            .collect()
     }
 }
 
 /// What must be reached where this may happen.
-type Reached = (Features, &'static str, fn(&Protocol, &State) -> bool);
+type Table = &'static [(Features, &'static str, fn(&Bounds, &State) -> bool)];
 
 /// What the first of the configurations reach: waits, late commits, deaths.
-const OF_INSTANCES: &[Reached] = &[
+const OF_INSTANCES: Table = &[
     (
         Features::NONE,
         "a newer token waits for another proxy's older one",
         |_, s| waits(s),
     ),
-    (Features::NONE, "the newest token is sent", |m, s| {
-        s.highest == m.0.tokens
+    (Features::NONE, "the newest token is sent", |b, s| {
+        s.highest == b.tokens
     }),
     (
         Features::NONE,
@@ -96,13 +80,13 @@ const OF_INSTANCES: &[Reached] = &[
     (
         Features::NONE,
         "an opening turns up after its answer was given up",
-        |m, s| {
-            let shows = m.0.late > 0 && (m.0.can(Features::PUBLISH) || m.0.loses());
+        |b, s| {
+            let shows = b.late > 0 && (b.can(Features::PUBLISH) || b.loses());
             !shows || stray(s)
         },
     ),
-    (Features::NONE, "a proxy is another instance", |m, s| {
-        !m.0.rejoins() || proxy(s, |p| p.running && p.life > 0)
+    (Features::NONE, "a proxy is another instance", |b, s| {
+        !b.rejoins() || proxy(s, |p| p.running && p.life > 0)
     }),
     (
         Features::CRASH,
@@ -130,17 +114,17 @@ const OF_INSTANCES: &[Reached] = &[
     (
         Features::LEASE,
         "a newer token is sent after an instance has settled",
-        |m, s| s.store.lives.contains(&Life::Gone) && s.highest == m.0.tokens,
+        |b, s| s.store.lives.contains(&Life::Gone) && s.highest == b.tokens,
     ),
     (
         Features::LEASE,
         "a proxy has rejoined, and its former work is still counted",
-        |m, s| {
+        |b, s| {
             let former = |at: usize, e: Exchange| {
                 let life = instance_of(usize::from(e.row)) % LIVES;
                 e.phase == Phase::Sent && life < usize::from(s.proxies[at].life)
             };
-            !m.0.rejoins() || exchange(s, former)
+            !b.rejoins() || exchange(s, former)
         },
     ),
     (
@@ -156,7 +140,7 @@ const OF_INSTANCES: &[Reached] = &[
 ];
 
 /// What is reached where bytes are in transit.
-const OF_TRANSIT: &[Reached] = &[
+const OF_TRANSIT: Table = &[
     (
         Features::TRANSIT,
         "a newer token waits for an older one's bytes in transit",
@@ -205,7 +189,7 @@ const OF_TRANSIT: &[Reached] = &[
 ];
 
 /// What the others reach, each by what it switches on.
-const OF_THE_REST: &[Reached] = &[
+const OF_THE_REST: Table = &[
     (Features::SPEND, "a token is found spent", |_, s| {
         answer(s, |t| t.purpose == Purpose::Spend && !t.won)
     }),
@@ -260,22 +244,22 @@ const OF_THE_REST: &[Reached] = &[
     (
         Features::PUBLISH,
         "a publication is on record, and a late one on its way says less",
-        |m, s| m.0.publications < 2 || rows(s.present(), |row| over(s, row)) > 0,
+        |b, s| b.publications < 2 || rows(s.present(), |row| over(s, row)) > 0,
     ),
     (
         Features::PUBLISH,
         "two publications are on their way",
-        |m, s| m.0.publications < 2 || proxy(s, |p| p.publications.iter().all(Option::is_some)),
+        |b, s| b.publications < 2 || proxy(s, |p| p.publications.iter().all(Option::is_some)),
     ),
     (
         Features::REFRESH,
         "requests are in flight under two epochs of one token",
-        |m, s| {
+        |b, s| {
             let two = |p: &Proxy| match p.exchanges {
                 [Some(one), Some(other)] => one.token == other.token && one.row != other.row,
                 _ => false,
             };
-            m.0.exchanges < 2 || proxy(s, two)
+            b.exchanges < 2 || proxy(s, two)
         },
     ),
     (

@@ -37,14 +37,12 @@ pub fn each(mut rows: Rows) -> impl Iterator<Item = usize> {
 }
 
 /// The members of a set for which this is so.
-#[must_use]
 pub fn rows(of: Rows, which: impl Fn(usize) -> bool) -> Rows {
     each(of)
         .filter(|row| which(*row))
         .fold(0, |set, row| set | bit(row))
 }
 
-#[must_use]
 pub const fn bit(row: usize) -> Rows {
     1 << row
 }
@@ -176,19 +174,16 @@ pub struct Exchange {
 
 impl Exchange {
     /// Returns whether the upstream has some of it and has not ended.
-    #[must_use]
     pub fn up(self) -> bool {
         matches!(self.bytes, Bytes::Partly | Bytes::Arrived)
     }
 
     /// Returns whether some of it may arrive yet, with nobody doing anything.
-    #[must_use]
     pub fn in_transit(self) -> bool {
         matches!(self.bytes, Bytes::InTransit | Bytes::Partly)
     }
 
     /// Returns whether some of it is not at the upstream.
-    #[must_use]
     pub fn undelivered(self) -> bool {
         self.bytes == Bytes::Queued || self.in_transit()
     }
@@ -296,11 +291,6 @@ impl Broken {
     pub const ALARM: u16 = 1 << 8;
     /// G2.
     pub const ORDER: u16 = Self::OVERTOOK | Self::STALE;
-
-    #[must_use]
-    pub fn has(self, what: u16) -> bool {
-        self.0 & what != 0
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -323,24 +313,25 @@ pub struct State {
     pub broken: Broken,
 }
 
-#[must_use]
+/// A number of a row, a life or a token, as a state has it.
+pub fn small(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
 pub const fn instance_of(row: usize) -> usize {
     row / OPENINGS
 }
 
 /// All rows of an instance.
-#[must_use]
 pub const fn of(instance: usize) -> Rows {
     ((1 << OPENINGS) - 1) << (instance * OPENINGS)
 }
 
-#[must_use]
 pub const fn owner_of(row: usize) -> usize {
     row / OWN
 }
 
 impl State {
-    #[must_use]
     pub fn first(bounds: &Bounds) -> Self {
         let mut state = Self::default();
         for at in 0..bounds.proxies {
@@ -363,7 +354,6 @@ impl State {
         std::iter::once(&mut self.store).chain(replica)
     }
 
-    #[must_use]
     pub fn instance(&self, at: usize) -> usize {
         at * LIVES + usize::from(self.proxies[at].life)
     }
@@ -376,7 +366,6 @@ impl State {
     }
 
     /// Returns whether this epoch is over, whether or not it stands in the row.
-    #[must_use]
     pub fn over(&self, row: usize) -> bool {
         let instance = instance_of(row);
         let published = self.store.published[instance];
@@ -386,13 +375,11 @@ impl State {
     }
 
     /// Epochs that stand in the row and are not over.
-    #[must_use]
     pub fn open(&self) -> Rows {
         rows(self.present(), |row| !self.over(row))
     }
 
     /// Open epochs of other instances than this, below `token`.
-    #[must_use]
     pub fn older(&self, instance: usize, token: Token) -> Rows {
         rows(self.open(), |row| {
             instance_of(row) != instance && self.store.rows[row] < token
@@ -400,7 +387,6 @@ impl State {
     }
 
     /// Epochs of the instance that this proxy is now which it uses, or may yet enter.
-    #[must_use]
     pub fn used(&self, at: usize) -> Rows {
         let proxy = &self.proxies[at];
         let statements = proxy.statements.iter().flatten();
@@ -410,20 +396,17 @@ impl State {
     }
 
     /// Epochs of the instance that this proxy is now in its memory.
-    #[must_use]
     pub fn held(&self, at: usize) -> Rows {
         let epochs = self.proxies[at].epochs;
         rows(self.own(at), |row| epochs[row % OWN].token > 0)
     }
 
     /// Epochs that stand in the row.
-    #[must_use]
     pub fn present(&self) -> Rows {
         rows(ALL, |row| self.store.rows[row] > 0)
     }
 
     /// Numbers that anything but a list of what is out of use has.
-    #[must_use]
     pub fn known(&self) -> Rows {
         let mut known = self.present();
         if let Failover::Behind(replica) = self.failover {
@@ -444,13 +427,11 @@ impl State {
     }
 
     /// All that the instance that this proxy is now may have opened.
-    #[must_use]
     pub fn own(&self, at: usize) -> Rows {
         of(self.instance(at))
     }
 
     /// Returns whether the lease holds for what was begun under this row's opening.
-    #[must_use]
     pub fn holds(&self, at: usize, row: usize) -> bool {
         self.proxies[at].lease && instance_of(row) == self.instance(at)
     }
@@ -463,7 +444,6 @@ impl State {
 
     /// An opening of this proxy's instance that nothing knows any more: a fresh number, as good as
     /// one never used.
-    #[must_use]
     pub fn fresh(&self, at: usize, bounds: &Bounds) -> Option<usize> {
         let first = self.instance(at) * OPENINGS;
         let known = self.known();

@@ -1,4 +1,5 @@
-//! What can happen, a function for each [`Action`]. `None`: not now.
+//! What can happen: a table for each thing that takes steps, and a function for each step. `None`:
+//! not now.
 
 pub mod exchange;
 pub mod lane;
@@ -10,65 +11,130 @@ pub mod publication;
 pub mod statement;
 pub mod transit;
 
-use crate::action::Action;
-use crate::bounds::Bounds;
-use crate::state::{Broken, State};
+use crate::bounds::{Bounds, Features};
+use crate::check::{Action, Steps};
+use crate::state::{Broken, INSTANCES, OWN, State};
 
-/// Takes one step.
-#[must_use]
-pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
-    let mut s = *state;
-    let done = match action {
-        Action::Ask { at, token } => lane::ask(b, &mut s, at, token),
-        Action::Select { at, slot } => statement::select(&mut s, at, slot),
-        Action::Commit { at, slot } => statement::commit(b, &mut s, at, slot),
-        Action::Enter { at, slot } => lane::enter(b, &mut s, at, slot),
-        Action::GiveUp { at, slot } => lane::give_up(b, &mut s, at, slot),
-        Action::Fail { at, slot } => lane::fail(b, &mut s, at, slot),
-        Action::Cede { at, row } => publication::cede(b, &mut s, at, row),
-        Action::Publish { at } => publication::publish(b, &mut s, at),
-        Action::Publication { at, slot } => publication::record(b, &mut s, at, slot),
-        Action::NoPublication { at, slot } => publication::vanish(&mut s, at, slot),
-        Action::Learn { at, token } => lane::learn(b, &mut s, at, token),
-        Action::Look { at } => lane::look(b, &mut s, at),
-        Action::ReadLook { at } => lane::read_look(&mut s, at),
-        Action::EnterLook { at } => lane::enter_look(b, &mut s, at),
-        Action::CloseIdle { at, row } => lane::close_idle(b, &mut s, at, row),
-        Action::Permit { at, row } => exchange::permit(b, &mut s, at, row),
-        Action::Spend { at, slot } => exchange::spend(b, &mut s, at, slot),
-        Action::Send { at, slot } => exchange::send(b, &mut s, at, slot),
-        Action::SendRest { at, slot } => exchange::send_rest(b, &mut s, at, slot),
-        Action::NotSent { at, slot } => exchange::not_sent(b, &mut s, at, slot),
-        Action::Write { at, slot } => transit::write(b, &mut s, at, slot),
-        Action::ArriveInPart { at, slot } => transit::arrive_in_part(b, &mut s, at, slot),
-        Action::Arrive { at, slot } => transit::arrive(b, &mut s, at, slot),
-        Action::Break { at, slot } => exchange::break_off(b, &mut s, at, slot),
-        Action::End { at, slot } => exchange::end(b, &mut s, at, slot),
-        Action::Lapse { at } => life::lapse(&mut s, at),
-        Action::Renew { at } => life::renew(b, &mut s, at),
-        Action::Rejoin { at } => life::rejoin(b, &mut s, at),
-        Action::Crash { at } => life::crash(b, &mut s, at),
-        Action::Restart { at } => life::restart(b, &mut s, at),
-        Action::Leave { at } => life::leave(b, &mut s, at),
-        Action::DeclareDead { instance } => life::declare_dead(b, &mut s, instance),
-        Action::Settle { instance } => life::settle(b, &mut s, instance),
-        Action::Override { token } => operators::override_mark(b, &mut s, token),
-        Action::OverrideAnother => operators::override_another(&mut s),
-        Action::Prune => operators::prune(b, &mut s),
-        Action::FallBehind => loss::fall_behind(&mut s),
-        Action::FailOver => loss::fail_over(b, &mut s),
-        Action::RecordAgain { at } => life::record_again(&mut s, at),
-        Action::Reconcile { at } => loss::reconcile(b, &mut s, at),
-        Action::Repair { at } => loss::repair(b, &mut s, at),
-        Action::LiftBar { at } => loss::lift_bar(b, &mut s, at),
+/// A step of a proxy and of a place among its statements, publications, exchanges or rows, or of a
+/// token.
+type Step = fn(&Bounds, &mut State, usize, usize) -> Option<()>;
+/// The steps, with what has to be switched on for each.
+type Table = &'static [(Features, &'static str, Step)];
+
+const OF_STATEMENTS: Table = &[
+    (Features::NONE, "Select", statement::select),
+    (Features::NONE, "Commit", statement::commit),
+    (Features::NONE, "Enter", lane::enter),
+    (Features::NONE, "GiveUp", lane::give_up),
+    (Features::NONE, "Fail", lane::fail),
+];
+const OF_PUBLICATIONS: Table = &[
+    (Features::PUBLISH, "Record", publication::record),
+    (Features::PUBLISH, "Vanish", publication::vanish),
+];
+const OF_EXCHANGES: Table = &[
+    (Features::SPEND, "Spend", exchange::spend),
+    (Features::NONE, "Send", exchange::send),
+    (Features::BODY, "SendRest", exchange::send_rest),
+    (Features::NONE, "NotSent", exchange::not_sent),
+    (Features::TRANSIT, "Write", transit::write),
+    (Features::TRICKLE, "ArriveInPart", transit::arrive_in_part),
+    (Features::TRANSIT, "Arrive", transit::arrive),
+    (Features::NONE, "Break", exchange::break_off),
+    (Features::NONE, "End", exchange::end),
+];
+const OF_TOKENS: Table = &[
+    (Features::NONE, "Learn", lane::learn),
+    (Features::NONE, "Ask", lane::ask),
+];
+const OF_ROWS: Table = &[
+    (Features::NONE, "Permit", exchange::permit),
+    (Features::NONE, "CloseIdle", lane::close_idle),
+    (Features::NONE, "Cede", publication::cede),
+];
+const OF_THE_RUNNING: Table = &[
+    (Features::PUBLISH, "Publish", publication::publish),
+    (Features::NONE, "Look", lane::look),
+    (Features::LOOK, "ReadLook", lane::read_look),
+    (Features::LOOK, "EnterLook", lane::enter_look),
+    (Features::NONE, "Renew", life::renew),
+    (Features::NONE, "RecordAgain", life::record_again),
+];
+const AFTER_A_LOSS: Table = &[
+    (Features::NONE, "Reconcile", loss::reconcile),
+    (Features::NONE, "Repair", loss::repair),
+    (Features::NONE, "LiftBar", loss::lift_bar),
+];
+const OF_THE_MORTAL: Table = &[
+    (Features::LEASE, "Lapse", life::lapse),
+    (Features::LEASE, "Rejoin", life::rejoin),
+    (Features::CRASH, "Crash", life::crash),
+    (Features::LEAVE, "Leave", life::leave),
+    (Features::NONE, "Restart", life::restart),
+];
+const OF_INSTANCES: Table = &[
+    (Features::LEASE, "DeclareDead", life::declare_dead),
+    (Features::LEASE, "Settle", life::settle),
+];
+const OF_OPERATORS: Table = &[
+    (
+        Features::OVERRIDE,
+        "OverrideAnother",
+        operators::override_another,
+    ),
+    (Features::PRUNE, "Prune", operators::prune),
+];
+const OF_LOWER_TOKENS: Table = &[(Features::OVERRIDE, "Override", operators::override_mark)];
+const OF_THE_STORE: Table = &[
+    (Features::NONE, "FallBehind", loss::fall_behind),
+    (Features::NONE, "FailOver", loss::fail_over),
+];
+
+/// Takes each step that can be taken.
+pub fn all<F: FnMut(Action, State)>(from: &mut Steps<'_, Bounds, F>) {
+    let (b, s) = (from.model, from.state);
+    let mut each = |table: Table, at: usize, places: &mut dyn Iterator<Item = usize>| {
+        let table = table.iter().filter(|(needs, ..)| b.can(*needs));
+        for place in places {
+            for (_, name, step) in table.clone() {
+                from.take((*name, at, place), |s| step(b, s, at, place));
+            }
+        }
     };
-    done?;
+    for at in 0..b.proxies {
+        let proxy = &s.proxies[at];
+        each(OF_STATEMENTS, at, &mut taken(&proxy.statements));
+        each(OF_PUBLICATIONS, at, &mut taken(&proxy.publications));
+        each(OF_EXCHANGES, at, &mut taken(&proxy.exchanges));
+        if proxy.running {
+            each(OF_TOKENS, at, &mut (1..=usize::from(b.tokens)));
+            let known = |row: &usize| proxy.epochs[row % OWN].token > 0 || s.store.rows[*row] > 0;
+            each(OF_ROWS, at, &mut (at * OWN..(at + 1) * OWN).filter(known));
+            each(OF_THE_RUNNING, at, &mut (0..1));
+            each(AFTER_A_LOSS, at, &mut (0..usize::from(b.loses())));
+        }
+        each(OF_THE_MORTAL, at, &mut (0..usize::from(at < b.mortal)));
+    }
+    for instance in 0..INSTANCES {
+        each(OF_INSTANCES, instance, &mut (0..1));
+    }
+    each(OF_OPERATORS, 0, &mut (0..1));
+    each(OF_LOWER_TOKENS, 0, &mut (1..usize::from(s.store.mark)));
+    each(OF_THE_STORE, 0, &mut (0..usize::from(b.fails_over())));
+}
+
+/// The places that are not empty.
+fn taken<T>(places: &[Option<T>]) -> impl Iterator<Item = usize> {
+    (0..places.len()).filter(|place| places[*place].is_some())
+}
+
+/// The state that a step leads to, under its canonical name.
+pub fn after(b: &Bounds, mut s: State) -> State {
     if !b.loses() && remembers(&s) {
         s.broken.0 |= Broken::REMEMBERED;
     }
     s.broken.0 &= b.judged;
-    let s = s.canonical(b);
-    (s != *state).then_some(s)
+    s.canonical(b)
 }
 
 /// Returns whether a proxy that knows the era and has its lease remembers a mark above the store's.

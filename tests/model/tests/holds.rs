@@ -5,9 +5,9 @@
 //! The ignored ones are the same with more room, and take minutes and gigabytes:
 //! `cargo test -p fencepost-model -- --ignored --nocapture --test-threads 1`.
 
-use fencepost_model::outcome::state::Request;
-use fencepost_model::outcome::{self, Outcome};
-use fencepost_model::{Bounds, Features, Protocol, exhaust};
+use fencepost_model::outcome;
+use fencepost_model::outcome::Request;
+use fencepost_model::{Bounds, Features, exhaust};
 
 /// One proxy can lose its lease and be declared dead, and come back as another instance.
 const DEATH: Bounds = Bounds {
@@ -35,7 +35,7 @@ macro_rules! exhausted {
         $(#[$meta])*
         #[test]
         fn $test() {
-            exhaust(Protocol($bounds));
+            exhaust(&$bounds);
         }
     )*};
 }
@@ -61,36 +61,36 @@ exhausted! {
     };
     publications_of_those_who_die: Bounds {
         late: 0,
-        ..DEATH.named("publication, death", MORTAL | Features::PUBLISH)
+        ..DEATH.named("publication, death", MORTAL.and(Features::PUBLISH))
     };
     publications_a_failover_loses: Bounds {
         late: 0, mortal: 1, publications: 1,
-        ..SMALL.named("publication, failover", Features::PUBLISH | Features::FAILOVER)
+        ..SMALL.named("publication, failover", Features::PUBLISH.and(Features::FAILOVER))
     };
     publications_and_looks: Bounds {
         late: 0, openings: 2, mortal: 1,
-        ..SMALL.named("publication, looks", Features::PUBLISH | Features::LOOK)
+        ..SMALL.named("publication, looks", Features::PUBLISH.and(Features::LOOK))
     };
     publications_of_epochs_opened_again: Bounds {
         late: 0, openings: 2, exchanges: 2, mortal: 1,
-        ..SMALL.named("publication, refresh", Features::PUBLISH | Features::REFRESH)
+        ..SMALL.named("publication, refresh", Features::PUBLISH.and(Features::REFRESH))
     };
     marks_pruned: Bounds { late: 0, ..SMALL.named("pruning", Features::PRUNE) };
     crashes_amid_a_body_and_with_bytes_in_transit: Bounds {
         late: 0,
-        ..DEATH.named("crash", MORTAL | Features::BODY | Features::TRANSIT)
+        ..DEATH.named("crash", MORTAL.and(Features::BODY).and(Features::TRANSIT))
     };
     a_path_that_trickles: Bounds {
         late: 0,
-        ..DEATH.named("trickle", MORTAL | Features::TRANSIT | Features::TRICKLE)
+        ..DEATH.named("trickle", MORTAL.and(Features::TRANSIT).and(Features::TRICKLE))
     };
     requests_queued_in_the_library: Bounds {
         openings: 2, exchanges: 2,
-        ..SMALL.named("queued", Features::BREAK | Features::TRANSIT | Features::QUEUE)
+        ..SMALL.named("queued", Features::BREAK.and(Features::TRANSIT).and(Features::QUEUE))
     };
     graceful_stops: Bounds {
         late: 0,
-        ..DEATH.named("stop", Features::LEASE | Features::LEAVE | Features::PUBLISH)
+        ..DEATH.named("stop", Features::LEASE.and(Features::LEAVE).and(Features::PUBLISH))
     };
     epochs_opened_again_while_in_use: Bounds {
         openings: 2, exchanges: 2,
@@ -99,15 +99,15 @@ exhausted! {
     looks_entered_late: Bounds { openings: 2, ..SMALL.named("looks", Features::LOOK) };
     looks_of_those_who_die: Bounds {
         late: 0,
-        ..DEATH.named("looks, death", MORTAL | Features::LOOK)
+        ..DEATH.named("looks, death", MORTAL.and(Features::LOOK))
     };
     an_instance_that_is_not_on_record: Bounds {
         late: 0,
-        ..DEATH.named("unknown", MORTAL | Features::UNKNOWN)
+        ..DEATH.named("unknown", MORTAL.and(Features::UNKNOWN))
     };
     tokens_spent_once: Bounds { exchanges: 2, ..SMALL.named("spending", Features::SPEND) };
     marks_overridden: Bounds { late: 0, ..SMALL.named("override", Features::OVERRIDE) };
-    failover_that_loses: SMALL.named("failover", Features::FAILOVER | Features::CRASH);
+    failover_that_loses: SMALL.named("failover", Features::FAILOVER.and(Features::CRASH));
     #[ignore = "minutes"]
     long_two_proxies: Bounds::new("long: two proxies", Features::BREAK);
     #[ignore = "minutes"]
@@ -123,46 +123,35 @@ exhausted! {
     #[ignore = "minutes"]
     long_death_of_either: Bounds {
         mortal: 2, late: 0,
-        ..DEATH.named("long: either dies", MORTAL | Features::TRANSIT)
+        ..DEATH.named("long: either dies", MORTAL.and(Features::TRANSIT))
     };
     #[ignore = "minutes"]
     long_publications_and_overrides: Bounds {
         tokens: 3,
-        ..SMALL.named("long: publications, override", Features::PUBLISH | Features::OVERRIDE)
+        ..SMALL.named("long: publications, override", Features::PUBLISH.and(Features::OVERRIDE))
     };
     #[ignore = "minutes"]
     long_spending_and_overrides: Bounds {
         late: 0,
-        ..SMALL.named("long: spending, override", Features::SPEND | Features::OVERRIDE)
+        ..SMALL.named("long: spending, override", Features::SPEND.and(Features::OVERRIDE))
     };
     #[ignore = "minutes"]
     long_override_and_death: Bounds {
         late: 0,
-        ..DEATH.named("long: override, death", Features::OVERRIDE | Features::LEASE)
+        ..DEATH.named("long: override, death", Features::OVERRIDE.and(Features::LEASE))
     };
     #[ignore = "minutes"]
     long_override: SMALL.named("long: override", Features::OVERRIDE);
     #[ignore = "minutes"]
     long_crash: DEATH.named(
         "long: crash, stop",
-        MORTAL | Features::BODY | Features::LEAVE | Features::TRANSIT
+        MORTAL.and(Features::BODY).and(Features::LEAVE).and(Features::TRANSIT)
     );
     #[ignore = "minutes"]
     long_failover: Bounds {
         tokens: 3, late: 0,
-        ..SMALL.named("long: failover", Features::FAILOVER | Features::CRASH)
+        ..SMALL.named("long: failover", Features::FAILOVER.and(Features::CRASH))
     };
-}
-
-/// A test for each, of operations whose outcome is remembered.
-macro_rules! outcomes_exhausted {
-    ($($(#[$meta:meta])* $test:ident: $bounds:expr;)*) => {$(
-        $(#[$meta])*
-        #[test]
-        fn $test() {
-            exhaust(Outcome($bounds));
-        }
-    )*};
 }
 
 /// One of the requests is at the proxy that can die, and two are at the other.
@@ -188,7 +177,7 @@ const FOUR: outcome::Bounds = outcome::Bounds {
     ..REFUSED
 };
 
-outcomes_exhausted! {
+exhausted! {
     outcomes_refused: REFUSED;
     outcomes_looked_up: outcome::Bounds {
         name: "outcome, looked up", look_up: true, resolves: false,

@@ -1,10 +1,9 @@
 //! Each way to break the protocol, and that the model finds it: the shortest way to it is printed
 //! (`--nocapture`), and its length.
 
-use fencepost_model::outcome::state::{Broken as OutcomeBroken, Request};
-use fencepost_model::outcome::{Bounds as OutcomeBounds, Mutant as OutcomeMutant, Outcome};
-use fencepost_model::state::Broken;
-use fencepost_model::{Bounds, Features, Mutant, Protocol, refute};
+use fencepost_model::outcome::Request;
+use fencepost_model::outcome::{self, Bounds as OutcomeBounds};
+use fencepost_model::{self as protocol, Bounds, Features, refute};
 
 /// Two proxies, two tokens, and nothing unusual.
 const PLAIN: Bounds = Bounds {
@@ -64,15 +63,15 @@ const AGAIN: Bounds = Bounds {
 
 /// A test for each: the bounds, the mistake in them, and what it must break.
 macro_rules! refuted {
-    ($($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
+    ($of:ident: $($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
         #[test]
         fn $test() {
-            refute(Protocol($bounds.with(Mutant::$mutant, Broken::$broken)));
+            refute(&$bounds.with($of::Mutant::$mutant, $of::Broken::$broken));
         }
     )*};
 }
 
-refuted! {
+refuted! { protocol:
     forward_before_commit: PLAIN, ForwardBeforeCommit, ORDER;
     barrier_per_process: PLAIN, BarrierPerProcess, ORDER;
     settled_at_once: MORTAL, SettledAtOnce, ORDER;
@@ -82,12 +81,12 @@ refuted! {
     // A failover has lost an instance's row: a watcher records the id as settled, and the owner
     // records itself again.
     settled_in_a_table_of_its_own:
-        MORTAL.having(Features::LEASE | Features::UNKNOWN), SettledInAnotherTable, ORDER;
+        MORTAL.having(Features::LEASE.and(Features::UNKNOWN)), SettledInAnotherTable, ORDER;
     lease_looked_at_only_before_the_send: MORTAL, LeaseOnlyBeforeSend, ORDER;
     // The first byte goes out under the lease and what follows does not: found with one write as
     // with two.
     lease_looked_at_for_the_first_part_of_a_body_only:
-        MORTAL.having(Features::LEASE | Features::BODY), LeaseOnlyBeforeSend, ORDER;
+        MORTAL.having(Features::LEASE.and(Features::BODY)), LeaseOnlyBeforeSend, ORDER;
     declared_dead_before_the_lease_has_lapsed: MORTAL, DeclaredTooSoon, ORDER;
     older_epochs_as_of_the_start_of_the_statement: PLAIN, EpochsOfTheStart, ORDER;
     used_epochs_removed_by_a_statement: ROOMY, KeepsNone, ORDER;
@@ -109,9 +108,9 @@ refuted! {
     look_that_finds_later_epochs_lost: PLAIN.having(Features::LOOK), LookLosesLater, ALARM;
     look_that_finds_former_epochs_lost: PLAIN.having(Features::LOOK), LookLosesFormer, ALARM;
     look_that_finds_settled_epochs_lost:
-        MORTAL.having(Features::LEASE | Features::LOOK), LookLosesSettled, ALARM;
+        MORTAL.having(Features::LEASE.and(Features::LOOK)), LookLosesSettled, ALARM;
     everything_over_with_a_stop:
-        MORTAL.having(Features::LEASE | Features::LEAVE), StopClosesAll, ORDER;
+        MORTAL.having(Features::LEASE.and(Features::LEAVE)), StopClosesAll, ORDER;
     pruned_without_a_look_at_epochs:
         PLAIN.having(Features::PRUNE), PruneWithoutLook, UNDER_WAY;
     no_look_again_after_a_wait: ROOMY, NoSecondLook, ORDER;
@@ -195,18 +194,7 @@ const fn dying(bounds: OutcomeBounds) -> OutcomeBounds {
     }
 }
 
-/// A test for each, of operations whose outcome is remembered.
-macro_rules! outcomes_refuted {
-    ($($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
-        #[test]
-        fn $test() {
-            let bounds = $bounds.with(OutcomeMutant::$mutant, OutcomeBroken::$broken);
-            refute(Outcome(bounds));
-        }
-    )*};
-}
-
-outcomes_refuted! {
+refuted! { outcome:
     permit_ended_before_the_answer_is_recorded: forwarded(RISING), EndsBeforeRecord, OVERTAKEN;
     attempt_of_the_dead_taken_for_settled: dying(forwarded(EQUAL)), DeadIsSettled, TOGETHER;
     attempt_of_the_same_token_taken_for_settled: forwarded(EQUAL), EqualIsSettled, TOGETHER;

@@ -9,15 +9,10 @@
 //! given up is executed at any later moment, or never.
 
 mod properties;
-pub mod state;
+mod state;
 mod step;
 
-use stateright::{Model, Property};
-
-use state::{Request, State};
-use step::Action;
-
-use crate::check::Run;
+pub use state::{Broken, Request};
 
 /// A mistake, which the model must find a counterexample for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +74,7 @@ pub struct Bounds {
     pub resolves: bool,
     pub mutant: Option<Mutant>,
     /// The breaks that are looked for: bits of [`state::Broken`].
-    pub judged: u8,
+    pub judged: u16,
 }
 
 impl Bounds {
@@ -95,13 +90,13 @@ impl Bounds {
             overrides: true,
             resolves: true,
             mutant: None,
-            judged: u8::MAX,
+            judged: u16::MAX,
         }
     }
 
     /// The same with this mistake in it, which must break one of the `judged`.
     #[must_use]
-    pub const fn with(self, mutant: Mutant, judged: u8) -> Self {
+    pub const fn with(self, mutant: Mutant, judged: u16) -> Self {
         Self {
             mutant: Some(mutant),
             judged,
@@ -111,42 +106,5 @@ impl Bounds {
 
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
-    }
-}
-
-/// A run within its bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome(pub Bounds);
-
-impl Model for Outcome {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![State::default()]
-    }
-
-    fn actions(&self, state: &State, out: &mut Vec<Action>) {
-        step::candidates(&self.0, state, out);
-    }
-
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        step::next(&self.0, state, action)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        properties::of(&self.0)
-    }
-}
-
-impl Run for Outcome {
-    fn name(&self) -> String {
-        self.0
-            .mutant
-            .map_or(self.0.name.to_owned(), |mutant| format!("{mutant:?}"))
-    }
-
-    fn guarantees() -> Vec<Property<Self>> {
-        properties::guarantees()
     }
 }

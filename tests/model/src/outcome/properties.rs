@@ -1,59 +1,68 @@
 //! The properties that must hold in every state, and those that must be reached, so that the search
 //! is known not to be empty.
 
-use stateright::Property;
-
 use super::state::{Attempt, Broken, Found, Life, Phase, Progress, State, Statement};
-use super::{Bounds, Outcome};
+use super::{Bounds, step};
+use crate::check::{Action, Reached, Run, Steps};
 
-/// The properties that must hold in every state.
-pub(super) fn guarantees() -> Vec<Property<Outcome>> {
-    vec![
-        Property::always("outcome: it takes effect once", |_, s| {
-            unbroken(s, Broken::TWICE)
-        }),
-        Property::always("outcome: one attempt at a time is in flight", |_, s| {
-            unbroken(s, Broken::TOGETHER)
-        }),
-        Property::always("outcome: a replayed answer is the operation's", |_, s| {
-            unbroken(s, Broken::FOREIGN)
-        }),
-        Property::always(
-            "outcome: not sent again while its answer is recorded",
-            |_, s| unbroken(s, Broken::OVERTAKEN),
+impl Run for Bounds {
+    type State = State;
+
+    const GUARANTEES: &'static [(&'static str, u16)] = &[
+        ("outcome: it takes effect once", Broken::TWICE),
+        (
+            "outcome: one attempt at a time is in flight",
+            Broken::TOGETHER,
         ),
-        Property::always("outcome: none that may have been is forgotten", |_, s| {
-            unbroken(s, Broken::FORGOTTEN)
-        }),
-    ]
-}
-
-fn unbroken(s: &State, what: u8) -> bool {
-    s.broken.0 & what == 0
-}
-
-pub(super) fn of(b: &Bounds) -> Vec<Property<Outcome>> {
-    if b.mutant.is_some() {
-        return vec![Property::always("unbroken", |_, s: &State| s.broken.0 == 0)];
-    }
-    let tables = [
-        (true, ALWAYS),
-        (b.look_up, LOOKS_UP),
-        (b.look_up || b.forward, RETAKES),
-        (b.death, DIES),
+        (
+            "outcome: a replayed answer is the operation's",
+            Broken::FOREIGN,
+        ),
+        (
+            "outcome: not sent again while its answer is recorded",
+            Broken::OVERTAKEN,
+        ),
+        (
+            "outcome: none that may have been is forgotten",
+            Broken::FORGOTTEN,
+        ),
     ];
-    let reached = tables
-        .into_iter()
-        .filter(|(needs, _)| *needs)
-        .flat_map(|(_, table)| table);
-    let reached = reached.map(|(name, condition)| Property::sometimes(name, *condition));
-    guarantees().into_iter().chain(reached).collect()
+
+    fn name(&self) -> String {
+        self.mutant
+            .map_or(self.name.to_owned(), |mutant| format!("{mutant:?}"))
+    }
+
+    fn first(&self) -> State {
+        State::default()
+    }
+
+    fn steps<F: FnMut(Action, State)>(&self, from: &mut Steps<'_, Self, F>) {
+        step::all(from);
+    }
+
+    fn after(&self, mut state: State) -> State {
+        state.broken.0 &= self.judged;
+        state
+    }
+
+    fn broken(state: &State) -> u16 {
+        state.broken.0
+    }
+
+    fn reached(&self) -> Vec<Reached<Self>> {
+        let tables = [
+            (true, ALWAYS),
+            (self.look_up, LOOKS_UP),
+            (self.look_up || self.forward, RETAKES),
+            (self.death, DIES),
+        ];
+        let here = tables.into_iter().filter(|(needs, _)| *needs);
+        here.flat_map(|(_, table)| table).copied().collect()
+    }
 }
 
-/// The properties that must be reached.
-type Reached = (&'static str, fn(&Outcome, &State) -> bool);
-
-const ALWAYS: &[Reached] = &[
+const ALWAYS: &[Reached<Bounds>] = &[
     ("an answer is replayed", |_, s| {
         attempt(s, |a| a.phase == Phase::Replayed)
     }),
@@ -77,16 +86,16 @@ const ALWAYS: &[Reached] = &[
     }),
 ];
 
-const LOOKS_UP: &[Reached] = &[("an answer that was looked up is on record", |_, s| {
+const LOOKS_UP: &[Reached<Bounds>] = &[("an answer that was looked up is on record", |_, s| {
     let learned = Phase::Calls(Statement::Learn, Some(Found::Known(None)));
     attempt(s, |a| a.phase == learned)
 })];
 
-const RETAKES: &[Reached] = &[("it is sent in the place of an unknown attempt", |_, s| {
+const RETAKES: &[Reached<Bounds>] = &[("it is sent in the place of an unknown attempt", |_, s| {
     attempt(s, |a| a.from.is_some() && a.sent)
 })];
 
-const DIES: &[Reached] = &[
+const DIES: &[Reached<Bounds>] = &[
     ("an instance settles with the outcome unknown", |_, s| {
         on_record(s, |a, _| {
             a.instance == 0 && a.effect && a.phase == Phase::Gone

@@ -160,19 +160,19 @@ pub enum Life {
 
 /// The properties that were broken. Not known to the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Broken(pub u8);
+pub struct Broken(pub u16);
 
 impl Broken {
     /// The operation took effect twice, without `unknown: forward`.
-    pub const TWICE: u8 = 1;
+    pub const TWICE: u16 = 1;
     /// Two attempts were in flight together.
-    pub const TOGETHER: u8 = 1 << 1;
+    pub const TOGETHER: u16 = 1 << 1;
     /// An answer was replayed that is not the operation's.
-    pub const FOREIGN: u8 = 1 << 2;
+    pub const FOREIGN: u16 = 1 << 2;
     /// It was sent while the answer to another attempt was being recorded.
-    pub const OVERTAKEN: u8 = 1 << 3;
+    pub const OVERTAKEN: u16 = 1 << 3;
     /// Its row was deleted, though an attempt had taken effect or could.
-    pub const FORGOTTEN: u8 = 1 << 4;
+    pub const FORGOTTEN: u16 = 1 << 4;
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -190,13 +190,11 @@ pub struct State {
 
 impl State {
     /// Returns whether a permit of this request is valid, as far as its lease tells.
-    #[must_use]
     pub fn holds(&self, request: usize) -> bool {
         self.attempts[request].instance > 0 || self.life == Life::Alive && !self.crashed
     }
 
     /// The record of the instance of an attempt.
-    #[must_use]
     pub fn life_of(&self, attempt: usize) -> Life {
         match self.attempts[attempt].instance {
             0 => self.life,
@@ -205,13 +203,11 @@ impl State {
     }
 
     /// Returns whether the upstream has done the operation.
-    #[must_use]
     pub fn done(&self) -> bool {
         self.attempts.iter().any(|attempt| attempt.effect)
     }
 
     /// Returns whether this is so of an attempt of another request.
-    #[must_use]
     pub fn other(&self, request: usize, which: impl Fn(usize, &Attempt) -> bool) -> bool {
         let mut attempts = self.attempts.iter().enumerate();
         attempts.any(|(other, attempt)| other != request && which(other, attempt))
@@ -219,7 +215,6 @@ impl State {
 
     /// Returns whether an answer on record is that to the operation of this request: the upstream
     /// gave it for the same digest, and it tells of the effect if there was one.
-    #[must_use]
     pub fn is_answer_to(&self, bounds: &Bounds, request: usize, by: Source) -> bool {
         let digest = |of: usize| bounds.requests[of].digest;
         let same = |of: usize| digest(of) == digest(request);

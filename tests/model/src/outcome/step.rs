@@ -1,160 +1,66 @@
-//! The events, a function for each [`Action`] that is more than a line. `None`: not now.
+//! The events, a function for each that is more than a line. `None`: not now.
 
 use super::state::{Attempt, Broken, Found, Life, Phase, Progress, Row, Source, State, Statement};
 use super::{Bounds, Mutant};
+use crate::check::{Action, Steps};
 
-/// One step. The number is a request's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It is admitted, and asks for the operation.
-    Admit(usize),
-    /// Its statement is executed.
-    Execute(usize),
-    /// The answer of its statement is read.
-    Read(usize),
-    /// Its statement gets no answer, or its client leaves.
-    GiveUp(usize),
-    /// A statement that was given up is executed.
-    Late(usize, Statement),
-    /// The upstream is asked, or nobody is: it takes the place of the unknown attempt.
-    Resume(usize),
-    Send(usize),
-    NotSent(usize),
-    Effect(usize),
-    /// A whole answer.
-    Answer(usize),
-    /// A whole answer, which says that the operation has not been done.
-    NotDone(usize),
-    Break(usize),
-    Settle(usize),
-    // The first instance.
-    Lapse,
-    Renew,
-    Crash,
-    DeclareDead,
-    SettleInstance,
-    Rejoin,
-    // Operators.
-    Override,
-    LookAtUnknown,
-    Resolve,
-    /// For one mutant: the row expires.
-    Expire,
-}
+/// A step of a request, by its number; those of the first instance and of operators have none.
+type Step = fn(&Bounds, &mut State, usize) -> Option<()>;
+type Table = &'static [(&'static str, Step)];
 
-/// All that is worth trying.
-pub fn candidates(b: &Bounds, s: &State, out: &mut Vec<Action>) {
-    if s.broken.0 > 0 {
-        return;
-    }
+const OF_REQUESTS: Table = &[
+    ("Admit", admit),
+    ("Execute", execute_call),
+    ("Read", read),
+    ("GiveUp", give_up),
+    ("Resume", resume),
+    ("Send", send),
+    ("NotSent", not_sent),
+    ("Effect", effect),
+    ("Answer", answer),
+    ("NotDone", not_done),
+    ("Break", break_off),
+    ("Settle", settle),
+];
+const OF_THE_FIRST_INSTANCE: Table = &[
+    ("Lapse", |_, s, _| s.lives(Life::Alive, Life::Lapsed)),
+    ("Renew", |_, s, _| {
+        s.lives(Life::Lapsed, Life::Alive).filter(|()| !s.crashed)
+    }),
+    ("Crash", |_, s, _| crash(s)),
+    ("DeclareDead", |_, s, _| s.lives(Life::Lapsed, Life::Dead)),
+    ("SettleInstance", |_, s, _| settle_instance(s)),
+    ("Rejoin", |_, s, _| rejoin(s)),
+];
+
+/// Takes each step that can be taken.
+pub fn all<F: FnMut(Action, State)>(from: &mut Steps<'_, Bounds, F>) {
+    let b = from.model;
     for r in 0..b.requests.len() {
-        out.extend([
-            Action::Admit(r),
-            Action::Execute(r),
-            Action::Read(r),
-            Action::GiveUp(r),
-            Action::Resume(r),
-            Action::Send(r),
-            Action::NotSent(r),
-            Action::Effect(r),
-            Action::Answer(r),
-            Action::NotDone(r),
-            Action::Break(r),
-            Action::Settle(r),
-        ]);
-        out.extend(Statement::ALL.map(|statement| Action::Late(r, statement)));
+        for (name, step) in OF_REQUESTS {
+            from.take((*name, r, 0), |s| step(b, s, r));
+        }
+        for statement in Statement::ALL {
+            from.take(("Late", r, statement as usize), |s| {
+                late(b, s, r, statement)
+            });
+        }
     }
     if b.death {
-        out.extend([
-            Action::Lapse,
-            Action::Renew,
-            Action::Crash,
-            Action::DeclareDead,
-            Action::SettleInstance,
-            Action::Rejoin,
-        ]);
+        for (name, step) in OF_THE_FIRST_INSTANCE {
+            from.take((*name, 0, 0), |s| step(b, s, 0));
+        }
     }
     if b.overrides {
-        out.push(Action::Override);
+        from.take(("Override", 0, 0), |s| override_mark(b, s));
     }
     if b.resolves {
-        out.extend([Action::LookAtUnknown, Action::Resolve]);
+        from.take(("LookAtUnknown", 0, 0), look_at_unknown);
+        from.take(("Resolve", 0, 0), |s| resolve(b, s));
     }
     if b.is(Mutant::UnknownExpires) {
-        out.push(Action::Expire);
+        from.take(("Expire", 0, 0), expire);
     }
-}
-
-/// Takes one step.
-pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
-    let mut s = *state;
-    match action {
-        Action::Admit(r) => admit(b, &mut s, r),
-        Action::Execute(r) => match s.attempts[r].phase {
-            Phase::Calls(statement, None) => {
-                let found = execute(b, &mut s, r, statement);
-                s.attempts[r].phase = Phase::Calls(statement, Some(found));
-                Some(())
-            }
-            _ => None,
-        },
-        Action::Read(r) => read(b, &mut s, r),
-        Action::GiveUp(r) => give_up(b, &mut s.attempts[r]),
-        Action::Late(r, statement) => late(b, &mut s, r, statement),
-        Action::Resume(r) => resume(b, &mut s, r),
-        Action::Send(r) => send(&mut s, r),
-        Action::NotSent(r) => {
-            s.attempts[r].goes(Phase::Own, Phase::Calls(Statement::GiveBack, None))
-        }
-        Action::Effect(r) => effect(b, &mut s, r),
-        Action::Answer(r) => {
-            let attempt = &mut s.attempts[r];
-            attempt.in_flight = false;
-            attempt.permit &= !b.is(Mutant::EndsBeforeRecord);
-            attempt.goes(Phase::Sent, Phase::Calls(Statement::Know, None))
-        }
-        Action::NotDone(r) => {
-            let attempt = &mut s.attempts[r];
-            attempt.in_flight = false;
-            let goes = attempt.goes(Phase::Sent, Phase::Calls(Statement::GiveBack, None));
-            goes.filter(|()| !attempt.effect)
-        }
-        Action::Break(r) => {
-            let attempt = &mut s.attempts[r];
-            if b.is(Mutant::GiveBackOfSent) {
-                attempt.late |= Statement::GiveBack.bit();
-            }
-            if b.is(Mutant::SettledAtOnce) {
-                attempt.late |= Statement::Settle.bit();
-            }
-            attempt.goes(Phase::Sent, Phase::Broken)
-        }
-        Action::Settle(r) => {
-            let attempt = &mut s.attempts[r];
-            (attempt.in_flight, attempt.permit) = (false, false);
-            attempt.late |= Statement::Settle.bit();
-            attempt.goes(Phase::Broken, Phase::Ended)
-        }
-        Action::Lapse => s.lives(Life::Alive, Life::Lapsed),
-        Action::Renew => s.lives(Life::Lapsed, Life::Alive).filter(|()| !s.crashed),
-        Action::Crash => crash(&mut s),
-        Action::DeclareDead => s.lives(Life::Lapsed, Life::Dead),
-        Action::SettleInstance => settle_instance(&mut s),
-        Action::Rejoin => {
-            let may = !s.rejoined && (s.crashed || s.life >= Life::Dead);
-            s.rejoined = true;
-            may.then_some(())
-        }
-        Action::Override => override_mark(b, &mut s),
-        Action::LookAtUnknown => look_at_unknown(&mut s),
-        Action::Resolve => resolve(b, &mut s),
-        Action::Expire => {
-            let row = s.row.take()?;
-            (row.progress == Progress::Sent).then_some(())
-        }
-    }?;
-    s.broken.0 &= b.judged;
-    (s != *state).then_some(s)
 }
 
 impl Attempt {
@@ -192,6 +98,16 @@ fn admit(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
     s.mark = asked.token;
     s.attempts[r].permit = true;
     s.attempts[r].goes(Phase::Idle, Phase::Calls(Statement::Begin, None))
+}
+
+/// The statement of a request is executed.
+fn execute_call(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let Phase::Calls(statement, None) = s.attempts[r].phase else {
+        return None;
+    };
+    let found = execute(b, s, r, statement);
+    s.attempts[r].phase = Phase::Calls(statement, Some(found));
+    Some(())
 }
 
 /// The work of the store, under the row's lock.
@@ -298,7 +214,8 @@ fn read(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
 }
 
 /// The statement is executed later, or never; or it was, and its answer is lost.
-fn give_up(b: &Bounds, attempt: &mut Attempt) -> Option<()> {
+fn give_up(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let attempt = &mut s.attempts[r];
     let statement = match attempt.phase {
         Phase::Calls(statement, answer) => {
             attempt.late |= answer.map_or(statement.bit(), |_| 0);
@@ -355,7 +272,7 @@ fn resume(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
     Some(())
 }
 
-fn send(s: &mut State, r: usize) -> Option<()> {
+fn send(_: &Bounds, s: &mut State, r: usize) -> Option<()> {
     if !s.holds(r) {
         return None;
     }
@@ -384,6 +301,44 @@ fn effect(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
     Some(())
 }
 
+fn not_sent(_: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    s.attempts[r].goes(Phase::Own, Phase::Calls(Statement::GiveBack, None))
+}
+
+/// A whole answer.
+fn answer(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let attempt = &mut s.attempts[r];
+    attempt.in_flight = false;
+    attempt.permit &= !b.is(Mutant::EndsBeforeRecord);
+    attempt.goes(Phase::Sent, Phase::Calls(Statement::Know, None))
+}
+
+/// A whole answer, which says that the operation has not been done.
+fn not_done(_: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let attempt = &mut s.attempts[r];
+    attempt.in_flight = false;
+    let goes = attempt.goes(Phase::Sent, Phase::Calls(Statement::GiveBack, None));
+    goes.filter(|()| !attempt.effect)
+}
+
+fn break_off(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let attempt = &mut s.attempts[r];
+    if b.is(Mutant::GiveBackOfSent) {
+        attempt.late |= Statement::GiveBack.bit();
+    }
+    if b.is(Mutant::SettledAtOnce) {
+        attempt.late |= Statement::Settle.bit();
+    }
+    attempt.goes(Phase::Sent, Phase::Broken)
+}
+
+fn settle(_: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let attempt = &mut s.attempts[r];
+    (attempt.in_flight, attempt.permit) = (false, false);
+    attempt.late |= Statement::Settle.bit();
+    attempt.goes(Phase::Broken, Phase::Ended)
+}
+
 /// The process dies. What it has sent goes on, statements too.
 fn crash(s: &mut State) -> Option<()> {
     if s.crashed || s.rejoined {
@@ -407,6 +362,12 @@ fn settle_instance(s: &mut State) -> Option<()> {
         (attempt.in_flight, attempt.permit) = (false, false);
     }
     s.lives(Life::Dead, Life::Settled)
+}
+
+fn rejoin(s: &mut State) -> Option<()> {
+    let may = !s.rejoined && (s.crashed || s.life >= Life::Dead);
+    s.rejoined = true;
+    may.then_some(())
 }
 
 /// Lowers the mark to the lowest token, where nothing is in flight.
@@ -441,4 +402,10 @@ fn resolve(b: &Bounds, s: &mut State) -> Option<()> {
         _ => s.row = None,
     }
     Some(())
+}
+
+/// For one mutant.
+fn expire(s: &mut State) -> Option<()> {
+    let row = s.row.take()?;
+    (row.progress == Progress::Sent).then_some(())
 }

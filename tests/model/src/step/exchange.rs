@@ -4,6 +4,7 @@ use super::{lane, memory, transit};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
     Bar, Broken, Bytes, Exchange, Failover, OWN, Phase, Purpose, State, Statement, instance_of,
+    small,
 };
 
 /// The last look at everything, and the permit.
@@ -32,7 +33,7 @@ pub fn permit(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
         bytes: Bytes::Kept,
         warned: proxy.warned,
         token: epoch.token,
-        row: u8::try_from(row).unwrap_or(u8::MAX),
+        row: small(row),
         name: 0,
         outdated: false,
     });
@@ -235,7 +236,6 @@ pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 }
 
 /// Returns whether the upstream has anything in hand of this instance.
-#[must_use]
 pub fn works_for(s: &State, instance: usize) -> bool {
     s.exchanges()
         .any(|(_, e)| e.up() && instance_of(usize::from(e.row)) == instance)

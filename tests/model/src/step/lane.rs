@@ -4,14 +4,14 @@ use super::memory;
 use super::statement::{mark, opened};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
-    ALL, Epoch, OWN, Phase, Proxy, Purpose, Rows, Stage, State, Statement, Token, bit, each,
-    instance_of, rows,
+    ALL, Epoch, LIVES, OWN, Phase, Proxy, Purpose, Rows, Stage, State, Statement, Token, bit, each,
+    instance_of, rows, small,
 };
 
 /// A request of this token has come, and memory cannot tell: its statement is sent. It removes own
 /// epochs that are out of use.
-pub fn ask(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
-    let proxy = &s.proxies[at];
+pub fn ask(b: &Bounds, s: &mut State, at: usize, token: usize) -> Option<()> {
+    let (proxy, token) = (&s.proxies[at], small(token));
     // Not the bar: a request that was let on before it may still be in the lane's queue.
     let open = memory::usable(proxy, token) && !b.can(Features::REFRESH);
     if !proxy.running || proxy.known > token || open || !proxy.lease || busy(b, proxy) {
@@ -30,7 +30,6 @@ pub fn ask(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
 }
 
 /// Returns whether a statement about this resource is on its way, which was not given up.
-#[must_use]
 pub fn busy(b: &Bounds, proxy: &Proxy) -> bool {
     let waits = proxy.statements.iter().flatten();
     let waits = waits.filter(|s| !s.late && s.purpose != Purpose::GiveBack);
@@ -38,7 +37,6 @@ pub fn busy(b: &Bounds, proxy: &Proxy) -> bool {
 }
 
 /// A statement as it is sent.
-#[must_use]
 pub fn new(
     b: &Bounds,
     s: &State,
@@ -67,7 +65,7 @@ pub fn new(
         purpose,
         late: false,
         token,
-        row: u8::try_from(row).unwrap_or(u8::MAX),
+        row: small(row),
         era: proxy.era,
         overrides: s.overrides,
         known: if b.loses() { proxy.known } else { 0 },
@@ -101,8 +99,7 @@ pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     }
     s.proxies[at].statements[slot] = None;
     let row = usize::from(statement.row);
-    let life = instance_of(row) % crate::state::LIVES;
-    let life = u8::try_from(life).unwrap_or(u8::MAX);
+    let life = small(instance_of(row) % LIVES);
     if statement.row_era > statement.era {
         memory::adopt(s, at, statement.row_era, life);
         super::exchange::spend_again(s, at, &statement);
@@ -180,8 +177,8 @@ pub fn fail(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 
 /// A newer mark is heard of (news, whenever they come), or read with one's own rows. (It is read
 /// here even where there are none: more is learned than the program does.)
-pub fn learn(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
-    let proxy = &s.proxies[at];
+pub fn learn(b: &Bounds, s: &mut State, at: usize, token: usize) -> Option<()> {
+    let (proxy, token) = (&s.proxies[at], small(token));
     if token <= proxy.known {
         return None;
     }
@@ -195,7 +192,7 @@ pub fn learn(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
 }
 
 /// A look at the row is sent. An earlier one without an answer is lost.
-pub fn look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn look(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let of_use = s.held(at) > 0 || b.is(Mutant::LookFreesLater);
     if !s.proxies[at].running || !of_use {
         return None;
@@ -204,12 +201,12 @@ pub fn look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     if b.can(Features::LOOK) {
         return Some(());
     }
-    read_look(s, at)?;
-    enter_look(b, s, at)
+    read_look(b, s, at, 0)?;
+    enter_look(b, s, at, 0)
 }
 
 /// It reads the row, without what is over.
-pub fn read_look(s: &mut State, at: usize) -> Option<()> {
+pub fn read_look(_: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let open = s.open();
     let (_, found) = s.proxies[at].look.as_mut()?;
     found.replace(open).is_none().then_some(())
@@ -219,7 +216,7 @@ pub fn read_look(s: &mut State, at: usize) -> Option<()> {
 /// was sent, and still are. Those of them that it has not found are lost, if the lease runs, and
 /// then nothing else is concluded. Epochs of others that it has not found hold none of them back
 /// any more.
-pub fn enter_look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn enter_look(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let (sent, found) = s.proxies[at].look.take()?;
     let found = found?;
     let counts = match b.mutant {

@@ -2,21 +2,22 @@
 
 use super::exchange::abandon;
 use super::{memory, transit};
-use crate::bounds::{Bounds, Mutant};
+use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
     Bytes, Failover, INSTANCES, LIVES, Life, OPENINGS, PROXIES, Proxy, Publication, Stage, State,
     of,
 };
 
 /// The lease runs out on the owner's clock, whatever the owner does.
-pub fn lapse(s: &mut State, at: usize) -> Option<()> {
+pub fn lapse(_: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let proxy = &mut s.proxies[at];
     std::mem::take(&mut proxy.lease).then_some(())
 }
 
 /// A renewal is answered: alive, and in this era.
-pub fn renew(_: &Bounds, s: &mut State, at: usize) -> Option<()> {
-    if !s.proxies[at].running || s.store.lives[s.instance(at)] != Life::Alive {
+pub fn renew(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
+    let changes = b.can(Features::LEASE) || b.can(Features::OVERRIDE);
+    if !changes || !s.proxies[at].running || s.store.lives[s.instance(at)] != Life::Alive {
         return None;
     }
     s.proxies[at].lease = true;
@@ -26,7 +27,7 @@ pub fn renew(_: &Bounds, s: &mut State, at: usize) -> Option<()> {
 }
 
 /// A renewal is answered: dead. The proxy goes on under a new id, with its permits still counted.
-pub fn rejoin(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn rejoin(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let dead = matches!(s.store.lives[s.instance(at)], Life::Dead | Life::Gone);
     if !s.proxies[at].running || !dead {
         return None;
@@ -57,7 +58,7 @@ fn next_life(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
 }
 
 /// kill -9. Its requests go on at the upstream, and its statements at the store.
-pub fn crash(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn crash(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     // After a loss only those can notice it who live on: see the `loss` module.
     if !s.proxies[at].running || s.failover == Failover::Done {
         return None;
@@ -88,7 +89,7 @@ fn vanish(b: &Bounds, s: &mut State, at: usize) {
 }
 
 /// Another run of the same proxy: another instance, that remembers nothing.
-pub fn restart(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn restart(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     if s.proxies[at].running {
         return None;
     }
@@ -99,7 +100,7 @@ pub fn restart(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
 
 /// SIGTERM: nothing more is written. One publication ends all epochs but those in flight. With none
 /// in flight the instance has settled; else it is dead, and settles from now.
-pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn leave(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     if !s.proxies[at].running {
         return None;
     }
@@ -127,7 +128,7 @@ pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
 /// A watcher has seen the counter unmoved for a whole lease, and the compare-and-set finds it so.
 /// By then the owner's lease has lapsed: it runs from before the renewal was sent, the watcher's
 /// count from after it was read.
-pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
+pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize, _: usize) -> Option<()> {
     let owner = instance / LIVES;
     let lapsed = s.instance(owner) != instance || !s.proxies[owner].lease;
     let alive = s.store.lives[instance] == Life::Alive;
@@ -142,7 +143,7 @@ pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
 /// settled, and its epochs are over. Bytes in transit have arrived or were given up by then, and
 /// what had arrived is over. An id that is not on record, and whose epochs are met, has its lease
 /// waited for too; then it is recorded as settled, unless its owner has recorded itself again.
-pub fn settle(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
+pub fn settle(b: &Bounds, s: &mut State, instance: usize, _: usize) -> Option<()> {
     let owner = instance / LIVES;
     let current = s.instance(owner) == instance;
     let open = s.present() & of(instance) > 0;
@@ -170,7 +171,7 @@ pub fn settle(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
 }
 
 /// Its row is not on record any more: the owner inserts it again, and nobody else has.
-pub fn record_again(s: &mut State, at: usize) -> Option<()> {
+pub fn record_again(_: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let instance = s.instance(at);
     if !s.proxies[at].running || s.store.lives[instance] != Life::Unborn {
         return None;

@@ -9,7 +9,7 @@ use crate::bounds::{Bounds, Mutant};
 use crate::state::{Bar, Broken, Failover, OWN, Phase, Stage, State};
 
 /// From here on the replica stands still.
-pub fn fall_behind(s: &mut State) -> Option<()> {
+pub fn fall_behind(_: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
     if s.failover != Failover::None {
         return None;
     }
@@ -19,7 +19,7 @@ pub fn fall_behind(s: &mut State) -> Option<()> {
 
 /// The replica takes over. Statements under way have died with the primary; answers that were
 /// received stand.
-pub fn fail_over(b: &Bounds, s: &mut State) -> Option<()> {
+pub fn fail_over(b: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
     let Failover::Behind(replica) = s.failover else {
         return None;
     };
@@ -50,7 +50,7 @@ pub fn bar(b: &Bounds, s: &mut State, at: usize) {
 
 /// After the store was out of reach, or another server answers: are the epochs that are open here
 /// on record?
-pub fn reconcile(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn reconcile(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let proxy = &s.proxies[at];
     let busy = proxy.statements.iter().flatten().any(|s| !s.late);
     if !proxy.running || !proxy.unaware || busy {
@@ -66,7 +66,7 @@ pub fn reconcile(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
 
 /// The mark is written back as it is known here, and the epochs that are open here are recorded
 /// again.
-pub fn repair(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn repair(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     if !s.proxies[at].running || s.proxies[at].bar != Bar::Repairing {
         return None;
     }
@@ -93,7 +93,7 @@ fn write_back(s: &mut State, at: usize) {
 
 /// `settle` has passed since the repair. By then what proxies that died before the failover had
 /// sent is over, and every other has recorded its epochs again.
-pub fn lift_bar(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn lift_bar(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let orphans = s.exchanges().any(|(_, e)| e.phase == Phase::Orphan);
     let mut others = s.proxies.iter().filter(|proxy| proxy.running);
     let pending = others.any(|proxy| proxy.unaware || proxy.bar == Bar::Repairing);

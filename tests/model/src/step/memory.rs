@@ -4,7 +4,6 @@ use crate::bounds::{Bounds, Mutant};
 use crate::state::{OWN, Phase, Proxy, State, Token};
 
 /// Returns whether nothing of this epoch is in flight here.
-#[must_use]
 pub fn idle(proxy: &Proxy, own: usize) -> bool {
     let mut exchanges = proxy.exchanges.iter().flatten();
     !exchanges.any(|e| usize::from(e.row) % OWN == own && e.phase != Phase::Orphan)
@@ -52,7 +51,6 @@ pub fn forget(s: &mut State, at: usize, life: u8) {
 }
 
 /// Returns whether an epoch of this token can give permits.
-#[must_use]
 pub fn usable(proxy: &Proxy, token: Token) -> bool {
     let first = usize::from(proxy.life) * crate::state::OPENINGS;
     let own = &proxy.epochs[first..first + crate::state::OPENINGS];

@@ -1,20 +1,20 @@
 //! Operators: the override, and the pruning.
 
 use crate::bounds::{Bounds, Mutant};
-use crate::state::{Broken, ERAS, State, Token};
+use crate::state::{Broken, ERAS, State, small};
 
 /// How often this resource's mark is lowered.
 const OVERRIDES: u8 = 1;
 
 /// One statement: where no epoch is open, the mark is lowered, in a new era.
-pub fn override_mark(b: &Bounds, s: &mut State, token: Token) -> Option<()> {
+pub fn override_mark(b: &Bounds, s: &mut State, _: usize, token: usize) -> Option<()> {
     let open = s.open() > 0 && !b.is(Mutant::OverrideWithoutLook);
     let eras = usize::from(s.store.era) + 1 < ERAS;
     if open || !eras || s.overrides >= OVERRIDES {
         return None;
     }
     s.overrides += 1;
-    s.store.mark = token;
+    s.store.mark = small(token);
     s.store.spent = 0;
     if !b.is(Mutant::EraStays) {
         s.store.era += 1;
@@ -40,7 +40,7 @@ fn begin_anew(s: &mut State) {
 
 /// `fencepost marks prune`: the row is deleted, with what is over in it. A proxy that remembers the
 /// mark finds it lost, and writes it back.
-pub fn prune(b: &Bounds, s: &mut State) -> Option<()> {
+pub fn prune(b: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
     let open = s.open() > 0 && !b.is(Mutant::PruneWithoutLook);
     if s.pruned || open || s.store.mark == 0 {
         return None;
@@ -55,7 +55,7 @@ pub fn prune(b: &Bounds, s: &mut State) -> Option<()> {
 }
 
 /// Another resource's mark is lowered: the namespace's era moves on, and this row's does not.
-pub fn override_another(s: &mut State) -> Option<()> {
+pub fn override_another(_: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
     if s.store.era > s.store.row_era || usize::from(s.store.era) + 1 >= ERAS {
         return None;
     }

@@ -6,7 +6,7 @@ use crate::bounds::{Bounds, Mutant};
 use crate::state::{LIVES, Life, OWN, Publication, Rows, State, bit, rows};
 
 /// A publication is composed, in one critical section, and sent.
-pub fn publish(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+pub fn publish(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> {
     let publication = Publication {
         below: s.own(at) & s.known(),
         left: left(b, s, at),
@@ -49,7 +49,7 @@ pub fn record(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 }
 
 /// It is lost on its way.
-pub fn vanish(s: &mut State, at: usize, slot: usize) -> Option<()> {
+pub fn vanish(_: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     s.proxies[at].publications[slot].take().map(|_| ())
 }
 

@@ -5,10 +5,11 @@ use crate::bounds::{Bounds, Mutant};
 use crate::state::{Broken, Life, Purpose, Stage, State, Statement, Token, instance_of, rows};
 
 /// The mutant that reads the mark first.
-pub fn select(s: &mut State, at: usize, slot: usize) -> Option<()> {
+pub fn select(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mark = s.store.mark;
     let statement = s.proxies[at].statements[slot].as_mut()?;
-    if statement.stage != Stage::Sent || statement.purpose != Purpose::Open {
+    let selects = b.is(Mutant::SelectThenUpdate) && statement.purpose == Purpose::Open;
+    if statement.stage != Stage::Sent || !selects {
         return None;
     }
     statement.before = mark;
@@ -88,7 +89,6 @@ fn execute(b: &Bounds, s: &mut State, statement: &mut Statement, blind: bool) {
 }
 
 /// Returns whether this statement has opened its epoch, by its answer.
-#[must_use]
 pub fn opened(statement: &Statement) -> bool {
     statement.purpose == Purpose::Open
         && statement.row_era <= statement.era
@@ -96,7 +96,6 @@ pub fn opened(statement: &Statement) -> bool {
 }
 
 /// The mark that an answer tells of.
-#[must_use]
 pub fn mark(statement: &Statement) -> Token {
     statement.before.max(statement.token)
 }

@@ -88,7 +88,6 @@ pub fn answered(
 
 /// The connection is reset: what has not arrived never will. An exchange of which the upstream has
 /// nothing is over. (Its owner counts it for `settle` more, which can only keep others back.)
-#[must_use]
 pub fn reset(b: &Bounds, exchange: Exchange, phase: Phase) -> Option<Exchange> {
     let stays = match exchange.bytes {
         Bytes::Queued => b.is(Mutant::QueueNotReset),
@@ -107,7 +106,6 @@ pub fn reset(b: &Bounds, exchange: Exchange, phase: Phase) -> Option<Exchange> {
 }
 
 /// The process is gone, and its memory with it.
-#[must_use]
 pub fn die(b: &Bounds, exchange: Exchange) -> Option<Exchange> {
     if b.is(Mutant::NoLinger) && exchange.in_transit() {
         let phase = Phase::Orphan;
@@ -133,7 +131,6 @@ pub fn settle(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 
 /// Returns whether a dead instance has something in transit or in progress that a watcher's wait
 /// covers. The library's queue needs no wait: there is no lease to write it under.
-#[must_use]
 pub fn counts(b: &Bounds, s: &State, instance: usize) -> bool {
     s.exchanges().any(|(_, exchange)| {
         let covered = match exchange.bytes {
