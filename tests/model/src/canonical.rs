@@ -33,11 +33,18 @@ impl State {
             2 => &[[1, 0, 2]],
             _ => &[[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]],
         };
-        let all = orders.iter().map(|order| {
+        orders.iter().fold(self, |least, order| {
             let new = std::array::from_fn(|row| order[owner_of(row)] * OWN + row % OWN);
-            self.renamed(&new)
-        });
-        all.fold(self, Self::min)
+            let mut rows = [0; ROWS];
+            for (old, new) in new.iter().enumerate() {
+                rows[*new] = self.store.rows[old];
+            }
+            // The fields before them, by which states are ordered, know no proxies.
+            if rows > least.store.rows {
+                return least;
+            }
+            least.min(self.renamed(&new))
+        })
     }
 
     /// Cedings and looks that can come at any moment come at once: one that comes late only keeps

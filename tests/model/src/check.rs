@@ -15,14 +15,14 @@ use foldhash::quality::FixedState;
 /// A step by its name, with the numbers of the proxy and of the place that it is about.
 pub type Action = (&'static str, usize, usize);
 
-/// What some state must meet, by its name.
+/// A condition that some state must meet, by its name.
 pub type Reached<M> = (&'static str, fn(&M, &<M as Run>::State) -> bool);
 
 /// A model within its bounds.
 pub trait Run: Sized {
     type State: Copy + Debug + Hash + PartialEq;
 
-    /// What must hold in every state, with the bit of [`Self::broken`].
+    /// The guarantees, with the bit of [`Self::broken`] of each.
     const GUARANTEES: &'static [(&'static str, u16)];
 
     /// The run's name, and its mistake if it has one.
@@ -33,12 +33,12 @@ pub trait Run: Sized {
     /// Takes each step that can be taken.
     fn steps<F: FnMut(Action, Self::State)>(&self, from: &mut Steps<'_, Self, F>);
 
-    /// What follows of a step by itself.
+    /// The state that counts, of the one that a step has made.
     fn after(&self, state: Self::State) -> Self::State;
 
     fn broken(state: &Self::State) -> u16;
 
-    /// What must be reached, so that the search is known not to be empty.
+    /// The conditions to be met, so that the search is known not to be empty.
     fn reached(&self) -> Vec<Reached<Self>>;
 }
 

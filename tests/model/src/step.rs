@@ -1,5 +1,4 @@
-//! What can happen: a table for each thing that takes steps, and a function for each step. `None`:
-//! not now.
+//! The steps: a table for each thing that takes them, and a function for each. `None`: not now.
 
 pub mod exchange;
 pub mod lane;
