@@ -1,11 +1,8 @@
-//! The image, made by buildah from the project's own Dockerfile, without a daemon and without
-//! pulling anything: what stands in for the base image is an almost empty root with this machine's
-//! toolchain mounted over it. It is unpacked from the layers that a registry would get. An image of
-//! the same sources is not made twice, and cargo's work is kept from one to the next: the first
-//! takes minutes.
+//! The image, made by `tests/image/build.sh` from the project's own Dockerfile, and unpacked from
+//! the layers that a registry would get. An image of the same sources is not made twice, and cargo's
+//! work is kept from one to the next: the first takes minutes.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -15,13 +12,11 @@ use serde_json::Value;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 
-const RUST: &str = "localhost/fencepost-test/rust:stand-in";
-const IMAGE: &str = "localhost/fencepost-test/fencepost:tested";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of and by, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 15] = [
+const CONTEXT: [&str; 13] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
@@ -34,9 +29,7 @@ const CONTEXT: [&str; 15] = [
     "tests/model/Cargo.toml",
     "vendor",
     "src",
-    "tests/image/rust.Dockerfile",
-    "tests/image/stand-in.sh",
-    "tests/suite/packaging/image/build.rs",
+    "tests/image",
 ];
 
 /// The image, unpacked.
@@ -96,6 +89,7 @@ impl Image {
         lock.lock().expect("files can be locked");
         let (record, wanted) = (home.join("made-of"), made_of());
         if std::fs::read_to_string(&record).ok().as_ref() != Some(&wanted) {
+            let _ = std::fs::remove_file(&record);
             build(&home);
             std::fs::write(&record, wanted).expect("the target directory is writable");
         }
@@ -145,106 +139,22 @@ fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Makes the image in `home`: its layers in `layers`, their content in `root`.
+/// Makes the image in `home`.
 fn build(home: &Path) {
-    let base = home.join("base");
-    let old = ["made-of", "base", "layers", "root", "store", "run", "log"];
-    output(
-        Command::new("rm")
-            .arg("-rf")
-            .args(old.map(|old| home.join(old))),
-    );
-    let mut mounts = stand_in(&base);
-    let kept = home.join("target");
-    std::fs::create_dir_all(&kept).expect("the target directory is writable");
-    mounts.push(format!("{}:/build/target", kept.display()));
-
-    let buildah = Buildah { home };
-    let mut command = buildah.command(&["build", "--isolation=chroot", "--layers=false"]);
-    command
-        .args(["--timestamp=0", "--tag", RUST, "--file"])
-        .arg(project().join("tests/image/rust.Dockerfile"))
-        .arg(&base);
-    buildah.run(&mut command);
-
-    let mut command = buildah.command(&["build", "--isolation=chroot", "--layers=false"]);
-    command
-        .args(["--pull-never", "--format=docker", "--tag", IMAGE])
-        .arg(format!("--build-arg=RUST_IMAGE={RUST}"))
-        .args(["--build-arg=REVISION=0123abc", "--file"])
-        .arg(project().join("Dockerfile"))
-        .args(mounts.iter().flat_map(|mount| ["--volume", mount]))
-        .arg(project());
-    buildah.run(&mut command);
-
-    let layers = home.join("layers");
-    let mut command = buildah.command(&["push", "--format=v2s2"]);
-    command.arg(IMAGE).arg(format!("dir:{}", layers.display()));
-    buildah.run(&mut command);
-    output(Command::new("rm").arg("-rf").arg(home.join("store")));
-
-    let root = home.join("root");
-    std::fs::create_dir(&root).expect("the target directory is writable");
-    for layer in list(&json(&layers.join("manifest.json"))["layers"]) {
-        output(
-            Command::new("tar")
-                .args([
-                    "--extract",
-                    "--same-owner",
-                    "--numeric-owner",
-                    "--preserve-permissions",
-                ])
-                .arg("--directory")
-                .arg(&root)
-                .arg("--file")
-                .arg(blob(&layers, layer)),
-        );
-    }
-}
-
-/// Lays out the root of what stands in for the `rust` image; returns what is mounted over it.
-fn stand_in(base: &Path) -> Vec<String> {
-    let mounts = output(Command::new("tests/image/stand-in.sh").arg(base));
-    mounts.lines().map(str::to_owned).collect()
-}
-
-/// buildah with a store of its own.
-struct Buildah<'a> {
-    home: &'a Path,
-}
-
-impl Buildah<'_> {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nice");
-        command
-            .args(["buildah", "--storage-driver=vfs", "--root"])
-            .arg(self.home.join("store"))
-            .arg("--runroot")
-            .arg(self.home.join("run"))
-            .args(arguments);
-        command
-    }
-
-    /// Adds what it writes to the log, and shows the end of that where it fails.
-    fn run(&self, command: &mut Command) {
-        let log = self.home.join("log");
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .expect("the target directory is writable");
-        writeln!(file, "{command:?}").expect("the target directory is writable");
-        let status = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().expect("a file"))
-            .stderr(file)
-            .status()
-            .expect("buildah can be started");
-        if !status.success() {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let from = text.lines().count().saturating_sub(40);
-            let last: Vec<&str> = text.lines().skip(from).collect();
-            panic!("{status}, after:\n{}", last.join("\n"));
-        }
+    let log = home.join("log");
+    let file = File::create(&log).expect("the target directory is writable");
+    let status = Command::new("tests/image/build.sh")
+        .current_dir(project())
+        .arg(home)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().expect("a file"))
+        .stderr(file)
+        .status()
+        .expect("the script can be started");
+    if !status.success() {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let from = text.lines().count().saturating_sub(40);
+        let last: Vec<&str> = text.lines().skip(from).collect();
+        panic!("{status}, after:\n{}", last.join("\n"));
     }
 }

@@ -3,7 +3,6 @@
 //! (it is number 1) and mounts. The network is the test's own too, so that the ports are the
 //! image's, and nothing but the address of a pod is asked.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -28,6 +27,24 @@ pub fn volume() -> TempDir {
     chown(dir.path(), Some(USER), Some(USER)).expect("root may give files away");
     dir
 }
+
+/// Lays out the root `$0`, and becomes the image's own command. Every runtime puts these devices
+/// there, by the runtime specification.
+const SCRIPT: &str = r#"
+    mount --bind "$0" "$0"
+    while read -r from at; do
+        if [ -d "$from" ]; then mkdir -p "$0$at"; else : >"$0$at"; fi
+        mount --bind "$from" "$0$at"
+    done <"$0.mounts"
+    mkdir -p "$0/dev" "$0/proc"
+    for device in null zero full random urandom; do
+        : >"$0/dev/$device"
+        mount --bind "/dev/$device" "$0/dev/$device"
+    done
+    mount -t proc proc "$0/proc"
+    mount -o remount,bind,ro,nosuid,nodev "$0"
+    exec setpriv --no-new-privs env -i "$@"
+"#;
 
 /// How the image is to be run.
 pub struct ContainerPlan {
@@ -77,55 +94,6 @@ impl ContainerPlan {
             .collect()
     }
 
-    /// The script that lays the mounts out, and becomes the image's own command.
-    fn script(&self, root: &Path) -> String {
-        let mut lines = vec![mount(root, root)];
-        for (from, at) in &self.mounts {
-            let to = root.join(at.trim_start_matches('/'));
-            if from.is_dir() {
-                std::fs::create_dir_all(&to).expect("the copy is writable");
-            } else {
-                File::create(&to).expect("the copy is writable");
-            }
-            lines.push(mount(from, &to));
-        }
-        // Every runtime puts these there, by the runtime specification.
-        for device in ["null", "zero", "full", "random", "urandom"] {
-            std::fs::create_dir_all(root.join("dev")).expect("the copy is writable");
-            let (from, to) = (
-                Path::new("/dev").join(device),
-                root.join("dev").join(device),
-            );
-            File::create(&to).expect("the copy is writable");
-            lines.push(mount(&from, &to));
-        }
-        let proc = root.join("proc");
-        std::fs::create_dir(&proc).expect("the copy is writable");
-        lines.push(format!("mount -t proc proc '{}'", proc.display()));
-        let root = root.display();
-        lines.push(format!("mount -o remount,bind,ro,nosuid,nodev '{root}'"));
-
-        let config = &self.image.config["config"];
-        let (user, group) = config["User"]
-            .as_str()
-            .and_then(|user| user.split_once(':'))
-            .expect("a user and a group");
-        let environment: Vec<String> = self.environment().iter().map(|pair| quoted(pair)).collect();
-        let command: Vec<String> = list(&config["Entrypoint"])
-            .iter()
-            .chain(list(&config["Cmd"]))
-            .map(|word| quoted(&text(word)))
-            .collect();
-        lines.push(format!(
-            "exec setpriv --no-new-privs env -i {} '{}' --root='{root}' --wd={} --setuid={user} --setgid={group} -- {}",
-            environment.join(" "),
-            tool("unshare"),
-            quoted(&text(&config["WorkingDir"])),
-            command.join(" "),
-        ));
-        lines.join("\n")
-    }
-
     /// Starts it.
     pub async fn run(self) -> Container {
         // A runtime adds mount points to a root of the container's own.
@@ -136,17 +104,27 @@ impl ContainerPlan {
             .arg(&root)
             .status();
         assert!(copied.is_ok_and(|status| status.success()), "no copy");
-        let script = self.script(&root);
-        let mut process = Process::start(Command::new("unshare").args([
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--propagation=private",
-            "sh",
-            "-ec",
-            &script,
-        ]));
+        let lines = self.mounts.iter();
+        let lines = lines.map(|(from, at)| format!("{} {at}\n", from.display()));
+        std::fs::write(root.with_extension("mounts"), lines.collect::<String>())
+            .expect("the directory is writable");
+        let config = &self.image.config["config"];
+        let user = text(&config["User"]);
+        let (user, group) = user.split_once(':').expect("a user and a group");
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--pid", "--fork", "--kill-child"])
+            .args(["--propagation=private", "sh", "-ec", SCRIPT])
+            .arg(&root)
+            .args(self.environment())
+            .arg(tool("unshare"))
+            .arg(format!("--root={}", root.display()))
+            .arg(format!("--wd={}", text(&config["WorkingDir"])))
+            .args([format!("--setuid={user}"), format!("--setgid={group}")])
+            .arg("--")
+            .args(list(&config["Entrypoint"]).iter().map(text))
+            .args(list(&config["Cmd"]).iter().map(text));
+        let mut process = Process::start(&mut command);
         let parent = process.id();
         let children = format!("/proc/{parent}/task/{parent}/children");
         let first = eventually("the container's first process", || {
@@ -182,15 +160,6 @@ impl ContainerPlan {
 
 fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
-}
-
-fn quoted(word: &str) -> String {
-    assert!(!word.contains('\''), "{word}");
-    format!("'{word}'")
-}
-
-fn mount(from: &Path, to: &Path) -> String {
-    format!("mount --bind '{}' '{}'", from.display(), to.display())
 }
 
 fn tool(name: &str) -> String {
