@@ -112,16 +112,9 @@ const BY_HAND: [&str; 1] = ["leader.go"];
 
 #[test]
 fn each_recipe_is_run_by_a_test_or_was_run_by_hand() {
-    let tests: String = [
-        "client_recipes.rs",
-        "client_recipes/rust.rs",
-        "egress.rs",
-        "object_storage.rs",
-        "tool_recipes.rs",
-    ]
-    .iter()
-    .map(|file| read(&format!("tests/suite/fencing/{file}")))
-    .collect();
+    let tests = files("tests/suite").into_iter();
+    let tests = tests.filter(|(path, _)| path.starts_with("fencing/"));
+    let tests: String = tests.map(|(_, text)| text).collect();
     let mut recipes = 0;
     for page in documents() {
         for rest in read(&page).split("<!-- recipe: ").skip(1) {
