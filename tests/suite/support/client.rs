@@ -104,10 +104,7 @@ impl Request {
             bytes.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
         }
         for (name, value) in &self.headers {
-            bytes.extend_from_slice(name.as_bytes());
-            bytes.extend_from_slice(b": ");
-            bytes.extend_from_slice(value);
-            bytes.extend_from_slice(b"\r\n");
+            bytes.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
         let sized = |(name, _): &(String, Vec<u8>)| name.eq_ignore_ascii_case("content-length");
         if self.chunks.is_some() {

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use reqwest::Url;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -87,15 +88,10 @@ impl Relay {
     /// # Panics
     /// If it names more than one host, or none.
     pub fn url(&self, url: &str) -> String {
-        let (scheme, rest) = url.split_once("://").expect("a URL");
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
-        assert!(!authority.contains(','), "one host, not many: {url}");
-        let user = match authority.rsplit_once('@') {
-            Some((user, _)) => format!("{user}@"),
-            None => String::new(),
-        };
-        format!("{scheme}://{user}127.0.0.1:{}{path}", self.port)
+        let mut url: Url = url.parse().expect("a URL of one host");
+        url.set_host(Some("127.0.0.1")).expect("it has a host");
+        url.set_port(Some(self.port)).expect("it has a host");
+        url.into()
     }
 
     /// The next time that the point is passed, once. Of many that fit, the one armed first.

@@ -93,7 +93,7 @@ pub enum Io {
     Tls(Box<dyn Stream>),
 }
 
-/// What a [`Wire`] reads and writes.
+/// The stream below a [`Wire`].
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Has the close, when it comes, be a reset, if it is TCP's.
     fn end_by_reset(&self) {}
