@@ -63,7 +63,7 @@ use crate::support::{Must, Store};
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
-    /// Batches have another ask besides, so that Postgres takes none for a batch of one.
+    /// True: batches have another ask besides, so that Postgres takes none for a batch of one.
     static IN_COMPANY: bool;
 }
 

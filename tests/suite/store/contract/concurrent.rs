@@ -90,7 +90,7 @@ async fn answers_form_one_history(home: Home) {
         let of: Vec<&StoreAnswer> = of.collect();
         let last = check_history(&of);
         assert_eq!(mark_of(&*store, resource).await, last, "{resource}");
-        // What was in use stayed, whatever was out of use meanwhile.
+        // Epochs in use stayed, whatever was out of use meanwhile.
         let open: BTreeSet<Epoch> = epochs_of(&*store, resource).await.into_iter().collect();
         for (_, epoch) in kept.iter().filter(|(of, _)| of == resource) {
             assert!(open.contains(epoch), "{resource}: {epoch:?}");

@@ -80,7 +80,7 @@ contract! {
         6: renew 0 below=3
         6: dead 0 = true
         look a = 1 2#2@1 2#4@1 5#1@1 6#3..4@1
-        // What was over when a row was made is over, too: openings are given out before.
+        // An epoch that was over when its row was made is over, too: it had its opening before.
         3: advance b 1 #5
         look b = 1
         advance a 1 = 1 2#2@1 2#4@1 5#1@1 6#3..4@1

@@ -35,7 +35,7 @@ contract! {
         override a 1 = Done { before: Token(9), era: 6 }
     "
 
-    /// What one says is true for ever; half of one beside half of another is not.
+    /// Each is true for ever; half of one beside half of another is not.
     a_publication_is_written_as_one: "
         join = 0
         advance a 5 #1..12
@@ -111,7 +111,7 @@ contract! {
         join = error
     "
 
-    /// A watcher that has waited it out and an owner whose row was lost: one of the two comes first.
+    /// Of a watcher that has waited it out and an owner whose row was lost, one comes first.
     an_id_that_is_not_on_record_settles: "
         advance a 5 #1..2
         2: advance a 5 #1

@@ -24,7 +24,7 @@ contract! {
         // A bound is one past a mark that is there.
         advance a MAX #2 >=MAX = none 1#2@MAX
         look a = MAX 1#2@MAX
-        // What was needed is no mark.
+        // A mark that was needed is none.
         advance a MAX = MAX 1#2@MAX
         advance b 0 >=0 = none
         advance b 0 = 0

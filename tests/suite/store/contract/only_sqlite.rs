@@ -153,7 +153,7 @@ print('locked', flush=True)
 sys.stdin.read()
 ";
 
-/// Where another program is copying the log, nothing is known of what the file has without it.
+/// While another program copies the log, nobody knows what the file has without it.
 #[tokio::test]
 async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
     let python = or_return!(tool("python3"));

@@ -27,7 +27,7 @@ contract! {
         know d = true
         know d = false
         begin f 44 = d Known({})
-        // What is known stays.
+        // A known outcome stays.
         undo d = false
         retake f 44 from d = false
         reopen

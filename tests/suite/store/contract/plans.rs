@@ -8,8 +8,7 @@ use fencepost::store::MarkStore;
 use super::{Home, Must, instance, key, script};
 use crate::support::{Store, or_return};
 
-/// How many marks there are, how many instances that have settled, and how many keys a statement
-/// names.
+/// The marks, the instances that have settled, and the keys that a statement names.
 const MARKS: i64 = 50_000;
 const SETTLED: i64 = 10_000;
 const NAMED: usize = 500;
@@ -24,7 +23,7 @@ const LEFT: &str = "SELECT (count(*) = 0)::int::bigint FROM pg_stat_activity \
     WHERE datname = current_database() AND pid <> pg_backend_pid() \
     AND backend_type = 'client backend'";
 
-/// How much all sessions have read, once they have ended.
+/// The rows that all sessions have read, once they have ended.
 async fn read_so_far(database: &Store) -> i64 {
     database.until(LEFT, 1).await;
     database.number(READ).await
@@ -63,8 +62,8 @@ async fn each_statement(home: &Home, store: &Arc<dyn MarkStore>, from: usize, ma
 async fn fill(database: &Store) {
     let (two, four) = (instance(2).get(), instance(4).get());
     let rows = format!(
-        "INSERT INTO marks SELECT 'test', 'r' || to_char(g, 'FM000000'), 1, NULL, NULL, 0, now(), 0, \
-             ARRAY[{two}, g, 1, {four}, g, 1] \
+        "INSERT INTO marks SELECT 'test', 'r' || to_char(g, 'FM000000'), 1, NULL, NULL, 0, now(), \
+             0, ARRAY[{two}, g, 1, {four}, g, 1] \
          FROM generate_series(1, {MARKS}) AS g; \
          INSERT INTO instances SELECT 'test', g, 2, 0, 0, 0, 0, '', 9223372036854775807, '{{}}' \
          FROM generate_series(1, {SETTLED}) AS g"

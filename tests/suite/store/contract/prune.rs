@@ -23,7 +23,7 @@ contract! {
         reopen
         names = a:2 b
         audit a:* = prune none>none by me: 3 marks, unchanged for 1ms: a test
-        // What was forgotten is as new: an older token passes, and a spent one is spent no more.
+        // A mark that was forgotten is as new: an older token passes, a spent one is spent no more.
         advance a:4 5 !y = none spent y
         // Once all that it has open is over, that mark goes too.
         settle = true

@@ -4,13 +4,14 @@
 //! other, in era 1. A line that begins with `//` is a comment.
 //!
 //! - `advance a 5 #1 !x >=4 present used=2,3 next=4`: of resource `a` to token 5; opens epoch 1;
-//!   spends as `x`; needs a mark, and one of 4; what the batch says of openings. Behind `;` there is
-//!   another ask of the batch. `#1..3` are three batches.
+//!   spends as `x`; needs a mark, and one of 4; the openings of the batch. Another ask of the batch
+//!   stands behind `;`. `#1..3` are three batches.
 //! - `look a b`, `give a 5 x`, `cede a:1#2@5` (the epoch of instance 1, opening 2, token 5),
 //!   `repair a 5 !x 1#2@5; b 4`.
-//! - `join 4`, `renew 4 below=3 left=1,2 routes=x`, `leave below=3`, `dead 4`, `settle`, `raise 4`;
-//!   4 is the counter, or the era.
-//! - `override a 5`, `resolve a 5`, `audit a 9`, `prune a: 1ms dry`, `route one > two`, `replace two`.
+//! - `join 4`, `renew 4 below=3 left=1,2 routes=x`, `leave below=3`, `dead 4`, `settle`,
+//!   `raise 4`; 4 is the counter, or the era.
+//! - `override a 5`, `resolve a 5`, `audit a 9`, `prune a: 1ms dry`, `route one > two`,
+//!   `replace two`.
 //! - `begin x 5`, `know x`, `end x`, `undo x`, `retake y 6 from x`: of attempts.
 //!
 //! An answer about a resource is the mark before, the name by which its token is spent, and what is
@@ -173,7 +174,7 @@ impl Call<'_> {
         found.into_iter().map(shown).collect::<Vec<_>>().join("; ")
     }
 
-    /// What stands between the semicolons.
+    /// The parts between the semicolons.
     fn parts(&self) -> impl Iterator<Item = &[&str]> {
         let rest = self.words[1..].split_inclusive(|word| word.ends_with(';'));
         rest.filter(|part| !part.is_empty())

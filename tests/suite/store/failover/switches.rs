@@ -146,8 +146,8 @@ async fn a_primary_killed_under_load_loses_no_mark() {
             eventually("it goes on by itself", newer).await;
         }
         eprintln!(
-            "kill {kill}: {} marks compared, {} arrivals, promoted after {promoted:?}, a standby again \
-             after {rebuilt:?}, both proxies forward again after {:?}",
+            "kill {kill}: {} marks compared, {} arrivals, promoted after {promoted:?}, a standby \
+             again after {rebuilt:?}, both proxies forward again after {:?}",
             arrived.len(),
             upstream.count(),
             killed.elapsed(),

@@ -241,8 +241,8 @@ async fn a_cede_loses_no_epoch_that_is_opened_meanwhile() {
 async fn a_notification_that_is_refused_costs_its_cede_alone() {
     let (url, store) = or_return!(fresh().await);
     drop(store);
-    let refuse = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', \
-         current_database()); END $$; \
+    let refuse = "DO $$ BEGIN EXECUTE format( \
+         'ALTER DATABASE %I SET search_path = public, pg_catalog', current_database()); END $$; \
          CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
          $$ BEGIN RAISE 'too many notifications in the NOTIFY queue'; END $$";
     sql(&mut shell(&url).await, refuse).await;

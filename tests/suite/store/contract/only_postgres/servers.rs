@@ -30,7 +30,8 @@ async fn commits_are_flushed_whatever_the_server_says() {
         let mut shell = shell(&url).await;
         let settings = format!(
             "ALTER DATABASE {name} SET synchronous_commit = {server}; \
-             ALTER DATABASE {name} SET default_transaction_isolation = serializable; {NOTE_SETTINGS}"
+             ALTER DATABASE {name} SET default_transaction_isolation = serializable; \
+             {NOTE_SETTINGS}"
         );
         sql(&mut shell, &settings).await;
         let store = open(&url).must().await;
