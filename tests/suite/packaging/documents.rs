@@ -103,6 +103,25 @@ fn links_lead_somewhere() {
 
 /// `admission::` in a document is a module of the suite, or one of the program's unit tests.
 #[test]
+fn pictures_are_small_and_shown() {
+    let links: Vec<String> = documents()
+        .iter()
+        .flat_map(|page| links(&read(page)))
+        .collect();
+    let mut bytes = 0;
+    for picture in std::fs::read_dir(top().join("docs/pictures")).expect("the folder") {
+        let picture = picture.expect("an entry");
+        let path = format!("pictures/{}", picture.file_name().display());
+        assert!(
+            links.iter().any(|link| link.ends_with(&path)),
+            "no page shows {path}"
+        );
+        bytes += picture.metadata().expect("its size").len();
+    }
+    assert!(bytes <= 400_000, "{bytes}");
+}
+
+#[test]
 fn tests_that_are_named_exist() {
     let mut wrong = Vec::new();
     for document in documents() {
