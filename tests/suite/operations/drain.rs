@@ -248,8 +248,8 @@ async fn it_ends_in_time_whatever_clients_do() {
     let mut silent = Http2::open(data).await;
     silent.polite = false;
     let mut cut = Http2::open(data).await;
-    let begun = frame(HEADERS, END_STREAM, 1, &block(&fields("/orders/7")));
-    cut.send(&begun).must().await;
+    let request = frame(HEADERS, END_STREAM, 1, &block(&fields("/orders/7")));
+    cut.send(&request).must().await;
     let mut stalled = Http2::with_settings(data, &[(4, 0)]).await;
     stalled.head(&fields("/orders/windowless"), true).await;
     upstream.reached(5).await;
