@@ -72,27 +72,32 @@ struct Search<S> {
     wrong: Option<Vec<(Action, S)>>,
 }
 
+/// What a state is known by.
+fn hash<S: Hash>(hasher: &FixedState, state: &S) -> u64 {
+    hasher.hash_one(state)
+}
+
 /// Looks at all states, the nearest ones first, until one breaks a guarantee.
 fn search<M: Run>(model: &M, mut look: impl FnMut(&M::State)) -> Search<M::State> {
     let hasher = FixedState::default();
     let mut parents = HashMap::with_hasher(hasher.clone());
     let mut level = vec![model.first()];
-    parents.insert(hasher.hash_one(&level[0]), 0);
+    parents.insert(hash(&hasher, &level[0]), 0);
     let (mut steps, mut depth, mut wrong) = (0, 0, None);
     while !level.is_empty() && wrong.is_none() {
         depth += 1;
         let mut next = Vec::new();
         for state in &level {
             look(state);
-            let hash = hasher.hash_one(state);
+            let own = hash(&hasher, state);
             if M::broken(state) > 0 {
-                wrong = Some(way(model, &parents, hash));
+                wrong = Some(way(model, &parents, own));
                 break;
             }
             let found = |_, to: M::State| {
                 steps += 1;
-                if let Entry::Vacant(unknown) = parents.entry(hasher.hash_one(&to)) {
-                    unknown.insert(hash);
+                if let Entry::Vacant(unknown) = parents.entry(hash(&hasher, &to)) {
+                    unknown.insert(own);
                     next.push(to);
                 }
             };
@@ -118,14 +123,14 @@ fn way<M: Run>(
     parents: &HashMap<u64, u64, FixedState>,
     to: u64,
 ) -> Vec<(Action, M::State)> {
-    let hashes: Vec<u64> = successors(Some(to), |hash| parents.get(hash).copied()).collect();
+    let hashes: Vec<u64> = successors(Some(to), |own| parents.get(own).copied()).collect();
     let mut at = model.first();
     // The last of them are that of the first state, and its parent's, which it has not.
     let hashes = hashes.iter().rev().skip(2);
-    let steps = hashes.map(|hash| {
+    let steps = hashes.map(|own| {
         let (state, mut step) = (&at, None);
         let found = |action, to: M::State| {
-            if parents.hasher().hash_one(&to) == *hash {
+            if hash(parents.hasher(), &to) == *own {
                 step = Some((action, to));
             }
         };
@@ -159,7 +164,7 @@ pub fn exhaust<M: Run>(model: &M) {
     let (began, name) = (Instant::now(), model.name());
     let mut pending = model.reached();
     let found = search(model, |state| {
-        pending.retain(|(_, holds)| !holds(model, state))
+        pending.retain(|(_, holds)| !holds(model, state));
     });
     println!(
         "{name}: {} states, {} steps, depth {}, {:.1} s",

@@ -222,10 +222,11 @@ pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
         return None;
     }
     if exchange.undelivered() {
-        return match exchange.phase {
-            Phase::Writing | Phase::Sent => transit::answered(b, s, at, slot, exchange),
-            _ => transit::settle(b, s, at, slot),
-        };
+        if !matches!(exchange.phase, Phase::Writing | Phase::Sent) {
+            return transit::settle(b, s, at, slot);
+        }
+        transit::answered(b, s, at, slot, exchange);
+        return Some(());
     }
     if b.is(Mutant::SpendAfterSend) && s.store.mark == exchange.token {
         s.store.spent = 1;

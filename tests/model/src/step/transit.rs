@@ -69,13 +69,7 @@ fn land(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange, b
 
 /// The whole response has come before all that was sent has arrived. The exchange is in flight
 /// until the send queue is empty; or it is reset.
-pub fn answered(
-    b: &Bounds,
-    s: &mut State,
-    at: usize,
-    slot: usize,
-    exchange: Exchange,
-) -> Option<()> {
+pub fn answered(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
     let phase = if b.is(Mutant::EarlyAnswerSettles) {
         Phase::Orphan
     } else {
@@ -83,7 +77,6 @@ pub fn answered(
     };
     s.proxies[at].exchanges[slot] = Some(Exchange { phase, ..exchange });
     memory::drained(b, s, at);
-    Some(())
 }
 
 /// The connection is reset: what has not arrived never will. An exchange of which the upstream has
