@@ -16,8 +16,11 @@ use crate::socket::Listener;
 /// The connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
 
+/// The mode of a Unix socket that is its user's alone.
+pub(crate) const PRIVATE: u32 = 0o600;
+
 /// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-pub(crate) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
+pub(crate) async fn bind(listen: &Listen, mode: u32) -> anyhow::Result<(Listener, String)> {
     match listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address)
@@ -35,23 +38,19 @@ pub(crate) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(
     }
 }
 
-fn bind_socket(path: &Path, mode: Option<u32>) -> anyhow::Result<UnixListener> {
+fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     remove_left_over(path)?;
     let socket = UnixSocket::new_stream()?;
     bind_file(&socket, path, mode)?;
-    if let Some(mode) = mode {
-        // Adds the bits that the umask has held back.
-        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-    }
+    // Adds the bits that the umask has held back.
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     Ok(socket.listen(BACKLOG)?)
 }
 
 /// Gives the socket its file, which never allows more than `mode`: Linux makes it with the mode of
 /// the descriptor, less the umask. A umask of our own would be that of all threads.
-fn bind_file(socket: &UnixSocket, path: &Path, mode: Option<u32>) -> anyhow::Result<()> {
-    if let Some(mode) = mode {
-        fchmod(socket, Mode::from_raw_mode(mode))?;
-    }
+fn bind_file(socket: &UnixSocket, path: &Path, mode: u32) -> anyhow::Result<()> {
+    fchmod(socket, Mode::from_raw_mode(mode))?;
     Ok(socket.bind(path)?)
 }
 
@@ -88,7 +87,7 @@ mod tests {
             .build();
         let _entered = runtime.as_ref().expect("a runtime").enter();
         let socket = UnixSocket::new_stream().expect("a socket");
-        bind_file(&socket, &path, Some(0o600)).expect("it is bound");
+        bind_file(&socket, &path, PRIVATE).expect("it is bound");
         let found = std::fs::metadata(&path).expect("it is there");
         assert_eq!(found.permissions().mode() & 0o777, 0o600);
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::listen::bind;
+use self::listen::{PRIVATE, bind};
 use self::running::App;
 use crate::config::{self, Loader, Settings, Warning};
 use crate::socket::Listener;
@@ -65,10 +65,10 @@ impl Bound {
     /// Opens the store and binds the ports.
     pub async fn bind(settings: Arc<Settings>, instance: InstanceId) -> anyhow::Result<Self> {
         let store = store_start::open(&settings, &instance).await?;
-        let (data_listener, data) =
-            bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await?;
+        // The directory of a Unix socket decides who may connect.
+        let (data_listener, data) = bind(&settings.listen, 0o666).await?;
         let (admin_listener, admin) = match &settings.admin.listen.0 {
-            Some(listen) => Some(bind(listen, None).await?),
+            Some(listen) => Some(bind(listen, PRIVATE).await?),
             None => None,
         }
         .unzip();

@@ -112,10 +112,6 @@ impl AttachArgs {
         overrides.set("listen", listen, "--listen");
         overrides.set("log.format", format, "");
         overrides.set("admin.listen", "off", "");
-        // Everyone who may connect writes with the token.
-        if listen.starts_with("unix:") {
-            overrides.set("listen_mode", "0600", "");
-        }
         for (field, value, flag) in [
             ("ca_file", &self.ca_file, "--ca-file"),
             ("cert_file", &self.cert_file, "--cert-file"),

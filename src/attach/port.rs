@@ -13,7 +13,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio_util::sync::CancellationToken;
 
 use super::forward::Forwarder;
-use crate::app::listen;
+use crate::app::listen::{self, PRIVATE};
 use crate::config::{Listen, Settings};
 use crate::socket::Listener;
 
@@ -30,7 +30,8 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
              a loopback address, such as 127.0.0.1:7079, or unix:/path"
         );
     }
-    listen::bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await
+    // Everyone who may connect writes with the token.
+    listen::bind(&settings.listen, PRIVATE).await
 }
 
 /// Accepts until `stop`, and returns once the last request has ended.

@@ -27,7 +27,7 @@ use super::lints;
 use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, ClientAuth, TlsFile, TlsSettings};
-use super::units::{Count, FileMode, Hidden, OffOr, Status};
+use super::units::{Count, Hidden, OffOr, Status};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle};
 use super::yaml::{self, Report, Sources, blocks, shown};
 use crate::routing::Router;
@@ -40,12 +40,10 @@ blocks! {
     /// `1MiB` or as plain bytes.
     #[schemars(title = "fencepost configuration", rename = "Configuration")]
     pub struct Settings {
-        /// Address for clients: `host:port`, or `unix:/path/of.sock`.
+        /// Address for clients: `host:port`, or `unix:/path/of.sock`, where the permissions of the
+        /// directory decide who may connect.
         #[schemars(extend("default" = LISTEN))]
         pub listen: Listen = Listen::Tcp(LISTEN.to_owned()),
-        /// Mode of the listener's Unix socket, in octal digits: users who may write to it may
-        /// connect. The default follows the umask, which usually leaves only the owner.
-        pub listen_mode: Option<FileMode>,
         /// The addresses of load balancers and proxies in front, single or with a prefix length:
         /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
         /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
@@ -161,9 +159,6 @@ impl Settings {
 
     /// Compares the address for clients with what depends on it.
     fn check_addresses(&self, is_socket: bool, report: &mut Report) {
-        let is_vain = self.listen_mode.is_some() && !is_socket;
-        let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
-        report.error_beside(is_vain, ["listen_mode", "listen"], text);
         let claim = self.claim().and_then(|claim| claim.addresses.as_ref());
         let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
         for (at, is_given) in [
@@ -272,7 +267,6 @@ impl Settings {
         let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
         let fixed = [
             ("listen", self.listen != new.listen),
-            ("listen_mode", self.listen_mode != new.listen_mode),
             ("admin.listen", admin.listen != new_admin.listen),
             ("the presence of tls", tls),
             ("the presence of admin.tls", admin_tls),

@@ -1,5 +1,5 @@
 //! Values of one word: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain bytes),
-//! counts, file modes (`0660`), `none` for no limit, `off` for a feature that is not wanted.
+//! counts, `none` for no limit, `off` for a feature that is not wanted.
 //!
 //! A field has such a type, so that a wrong value is refused when it is read, with its hint.
 //! humantime and bytesize read durations and sizes.
@@ -187,29 +187,6 @@ impl<const MOST: u64, const LEAST: u64> Count<MOST, LEAST> {
         let number =
             number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
         bounded(text, number, [LEAST, MOST].map(|bound| (bound, bound))).map(Self)
-    }
-}
-
-/// A file's mode: `0660`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileMode(pub u32);
-
-word!(FileMode, "FileMode", {
-    "type": ["string", "integer"],
-    "description": "The mode of a file, in octal digits: 0660.",
-    "pattern": "^0?[0-7]{3}$",
-    "minimum": 0,
-});
-
-impl FileMode {
-    fn parse(text: &str) -> Result<Self, String> {
-        let hint = "three octal digits, or four with a 0 first: 0660";
-        match u32::from_str_radix(text, 8) {
-            Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 && !text.starts_with('+') => {
-                Ok(Self(mode))
-            }
-            _ => wrong(text, "is not a mode", hint),
-        }
     }
 }
 

@@ -93,7 +93,7 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- end -}}
 
 {{- /* What the chart sets itself. */ -}}
-{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "admin.read_token_file" "admin.existingSecretReadKey" "admin.tls" "networkPolicy.admin, because probes and monitors use plain HTTP" "store.url" "store.type and store.existingSecret (a password does not belong in a ConfigMap)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
+{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "admin.read_token_file" "admin.existingSecretReadKey" "admin.tls" "networkPolicy.admin, because probes and monitors use plain HTTP" "store.url" "store.type and store.existingSecret (a password does not belong in a ConfigMap)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
 {{- $parts := splitList "." $path -}}
 {{- $at := $config -}}
 {{- range initial $parts -}}{{- $at = get $at . | default dict -}}{{- end -}}

@@ -7,7 +7,7 @@ use crate::config::{ConfigProblem, Severity};
 /// is not the last field's. The last line is the wrong one.
 const ERRORS: &str = r"
 lissen: a:1 | did you mean `listen`?
-zebra: 1 | known here: listen, listen_mode
+zebra: 1 | known here: listen, trusted_proxies
 barrier.weit: 1s | did you mean `wait`?
 route.methodes: [PUT] | did you mean `methods`?
 listen: 7080 | has no port
@@ -29,9 +29,6 @@ body.buffer: 1 mile | is not a size
 body.buffer: none | is not a size
 body.buffer: 2GiB | 1GiB at most
 body.timeout: 0s | must be greater than zero
-listen_mode: 0660 | TCP port has no mode
-listen_mode: 999 | is not a mode
-listen_mode: 4660 | octal digits
 limits.in_flight: 0 | must be greater than zero
 limits.connections: 99999999999 | is too large
 limits.http2_streams: 1073741825 | 1073741824 at most

@@ -60,7 +60,6 @@ fn what_is_missing_has_the_line_of_what_it_is_missing_from() {
 /// A file that is right by itself, the field that a flag sets, its value, and the field that does
 /// not go with it.
 const CONFLICTS: &str = "
-{ listen: 'unix:/a', listen_mode: 660 } | listen | 127.0.0.1:9 | listen_mode
 trusted_proxies: [10.0.0.1] | listen | unix:/a | trusted_proxies
 upstream: { timeout: 9s } | barrier.settle | 8s | upstream.timeout
 routes: [{ path: /a, resource: a, upstream: { timeout: 9s } }] | barrier.settle | 8s | routes[0].upstream.timeout
