@@ -28,8 +28,8 @@ blocks! {
         /// The maximum number of them of one resource, waiting or in flight. The default is three
         /// quarters of `in_flight`. Use `none` if there is only one resource.
         pub in_flight_per_resource: Option<OrNone<Count>>,
-        /// The maximum number of open connections on the data port. For another one, the connection
-        /// that has been idle longest is closed; if none is idle, the new one waits.
+        /// The maximum number of open connections on the data port. Another one waits: with many
+        /// idle clients, raise this or lower `idle_timeout`.
         pub connections: Count = Count(4096),
         /// The maximum number of open connections of one address; another one is closed at once.
         /// The default is three quarters of `connections`, and no limit for loopback addresses.

@@ -65,8 +65,6 @@ label! {
         WriteTimeout = "write-timeout",
         /// `limits.connections`.
         Connections = "connections",
-        /// An idle connection was closed to make room for a new one.
-        IdleClosed = "idle-closed",
         /// `limits.connections_per_client`.
         ConnectionsPerClient = "connections-per-client",
         /// `limits.in_flight`.

@@ -1,10 +1,6 @@
 //! Accepts connections, as many as there are permits and descriptors for: one more, which waits for
-//! its permit. Further connections wait in the kernel's queue.
-//!
-//! While one waits, the connection that has been without a request for the longest time is closed.
-//! One whose address has its share is closed at once. A connection is idle while it has no request,
-//! not a byte of one, and its client has taken all of the last answer. Its own task closes it, after
-//! a request that has begun by then.
+//! its permit. Further connections wait in the kernel's queue. One whose address has its share is
+//! closed at once.
 //!
 //! The socket holds the [`OpenConnection`]. So a tunnel, which has left HTTP, keeps its permit
 //! until its descriptor is closed.
@@ -12,7 +8,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,12 +27,6 @@ use crate::socket::{self, DetachedSocket, Listener};
 const PAUSE: Duration = Duration::from_millis(50);
 /// The shortest time between two reports about descriptors.
 const REPORT_AGAIN: Duration = Duration::from_secs(10);
-/// A connection is idle for this long before it makes room. A client that has just connected is
-/// about to send a request, and a connection in constant use should not be closed between two
-/// requests.
-const MIN_IDLE: Duration = Duration::from_secs(1);
-/// An idle connection has this long to close before another one is asked to.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A client's connection that has its permits.
 pub(super) struct Accepted {
@@ -148,18 +137,10 @@ impl ConnectionLimit {
             self.metrics.limit(Limit::ConnectionsPerClient);
             return None;
         };
-        let mut acquiring = pin!(Arc::clone(&self.free).acquire_owned());
         if free == 0 {
             self.metrics.limit(Limit::Connections);
-            self.close_idle();
         }
-        let permit = loop {
-            tokio::select! {
-                biased;
-                permit = &mut acquiring => break permit.ok()?,
-                () = sleep(LOOK_AGAIN) => self.close_idle(),
-            }
-        };
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let mut open = locked(&self.open);
         let state = Arc::new(ConnectionState::new(open.signal));
         open.all
@@ -179,20 +160,6 @@ impl ConnectionLimit {
         open.signal = open.signal.max(signal as u8);
         for state in open.all.values() {
             state.signal(signal);
-        }
-    }
-
-    /// Has the longest idle connection closed, if one has been idle for long enough.
-    fn close_idle(&self) {
-        let now = Instant::now();
-        let open = locked(&self.open);
-        let stays = open.all.values().filter(|state| !state.is(Signal::Leave));
-        let idle = stays.filter_map(|state| Some((state.idle_since()?, state)));
-        let idle = idle.filter(|(since, _)| now.saturating_duration_since(*since) >= MIN_IDLE);
-        if let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) {
-            longest.signal(Signal::Leave);
-            self.metrics.limit(Limit::IdleClosed);
-            tracing::debug!("an idle connection is closed to make room for a new one");
         }
     }
 }
@@ -217,7 +184,6 @@ impl Drop for OpenConnection {
 mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
-    use crate::server::connection_state::ActiveStream;
 
     fn limit(limits: &str) -> Arc<ConnectionLimit> {
         let mut overrides = Overrides::default();
@@ -233,68 +199,24 @@ mod tests {
         limit.enter(ip).await
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_one_goes_first_and_none_that_is_busy() {
-        let all = limit("connections: 9");
-        let mut open = Vec::new();
-        for _ in 0..4 {
-            open.push(enter(&all, None).await.expect("a permit"));
-            tokio::time::sleep(MIN_IDLE / 10).await;
-        }
-        let asked = || {
-            open.iter()
-                .map(|one| one.state.is(Signal::Leave))
-                .collect::<Vec<_>>()
-        };
-        all.close_idle();
-        assert_eq!(asked(), [false; 4], "all are new");
-        tokio::time::sleep(MIN_IDLE).await;
-        // The first has a request under way, the second the beginning of one; the fourth's client
-        // does not take the end of its answer.
-        let request = ActiveStream::begin(&open[0].state);
-        open[1].state.set_under_way(true);
-        open[3].state.set_under_way(true);
-        for _ in 0..2 {
-            all.close_idle();
-            assert_eq!(asked(), [false, false, true, false]);
-        }
-        open[3].state.set_under_way(false);
-        for _ in 0..2 {
-            all.close_idle();
-            assert_eq!(asked(), [false, false, true, true]);
-        }
-        drop(request);
-        all.close_idle();
-        assert_eq!(asked(), [false, false, true, true], "it has just answered");
-        tokio::time::sleep(MIN_IDLE).await;
-        all.close_idle();
-        assert_eq!(asked(), [true, false, true, true]);
-        drop(open);
-        assert!(locked(&all.open).all.is_empty());
-        all.signal(Signal::Leave);
-        let late = enter(&all, None).await.expect("a permit");
-        assert!(late.state.is(Signal::Leave), "it came later");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_beyond_the_limit_waits_and_an_idle_one_makes_room() {
+    #[tokio::test]
+    async fn a_connection_beyond_the_limit_waits_and_a_later_one_gets_the_signal() {
         let all = limit("connections: 2");
         let (first, second) = (enter(&all, None).await, enter(&all, None).await);
-        let second = second.expect("a permit");
-        second.state.set_under_way(true);
         let waiting = tokio::spawn({
             let all = Arc::clone(&all);
             async move { enter(&all, None).await }
         });
-        tokio::time::sleep(MIN_IDLE / 2).await;
-        let first = first.expect("a permit");
-        assert!(!first.state.is(Signal::Leave), "it is new");
-        tokio::time::sleep(MIN_IDLE).await;
-        assert!(first.state.is(Signal::Leave));
+        tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
-        assert!(waiting.await.expect("no panic").is_some());
-        assert!(!second.state.is(Signal::Leave));
+        let waited = waiting.await.expect("no panic").expect("a permit");
+        assert!(!waited.state.is(Signal::Leave));
+        drop((second, waited));
+        assert!(locked(&all.open).all.is_empty());
+        all.signal(Signal::Leave);
+        let late = enter(&all, None).await.expect("a permit");
+        assert!(late.state.is(Signal::Leave), "it came later");
     }
 
     #[tokio::test]

@@ -33,7 +33,7 @@ pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 pub(super) enum Signal {
     /// See [`DrainPhases::announced`](super::DrainPhases::announced).
     Announced = 1,
-    /// See [`DrainPhases::now`](super::DrainPhases::now). Also for one that makes room for another.
+    /// See [`DrainPhases::now`](super::DrainPhases::now).
     Leave = 2,
     /// See [`DrainPhases::cut`](super::DrainPhases::cut).
     Cut = 3,
@@ -42,9 +42,9 @@ pub(super) enum Signal {
 /// The requests and signals of a connection.
 pub(super) struct ConnectionState {
     born: Instant,
-    /// Requests of which a part has come, and a part of the answer has not gone.
+    /// The requests of HTTP/2.
     open: AtomicUsize,
-    /// The end of the last request, in nanoseconds after `born`.
+    /// The end of the last of them, in nanoseconds after `born`.
     since: AtomicU64,
     /// The strongest one, or 0.
     signal: AtomicU8,
@@ -89,20 +89,7 @@ impl ConnectionState {
         .await;
     }
 
-    /// Sets whether HTTP/1 has a request, of which a part has come, and a part of the answer has not
-    /// gone.
-    pub(super) fn set_under_way(&self, under_way: bool) {
-        self.open.store(usize::from(under_way), Ordering::Release);
-    }
-
-    /// A request is over.
-    pub(super) fn note_end(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.born).as_nanos();
-        let since = u64::try_from(since).unwrap_or(u64::MAX);
-        self.since.store(since, Ordering::Relaxed);
-    }
-
-    /// Since when there is no request, nor a part of one. `None`: there is one.
+    /// Since when there is no request of HTTP/2. `None`: there is one.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         (self.open.load(Ordering::Acquire) == 0).then(|| self.born + since)
@@ -123,7 +110,10 @@ impl ActiveStream {
 
 impl Drop for ActiveStream {
     fn drop(&mut self) {
-        self.0.note_end(Instant::now());
+        let since = u64::try_from(self.0.born.elapsed().as_nanos());
+        self.0
+            .since
+            .store(since.unwrap_or(u64::MAX), Ordering::Relaxed);
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.task.wake();
         }
@@ -143,12 +133,6 @@ mod tests {
         assert_eq!(state.idle_since(), None);
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(stream);
-        assert_eq!(state.idle_since(), Some(Instant::now()));
-        state.set_under_way(true);
-        assert_eq!(state.idle_since(), None);
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        state.note_end(Instant::now());
-        state.set_under_way(false);
         assert_eq!(state.idle_since(), Some(Instant::now()));
     }
 

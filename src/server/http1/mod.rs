@@ -80,24 +80,19 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
         active: Instant::now(),
         began: None,
     };
-    let state = site.state;
     loop {
         let next = poll_fn(|cx| connection.poll_head(cx)).await;
         let then = match next {
             Ok(NextHead::Request(request)) => connection.exchange(request).await,
             Ok(NextHead::None) => AfterAnswer::Close,
             Err(error) => connection.refuse(error).await,
-            Ok(NextHead::Http2) => {
-                state.set_under_way(false);
-                return Some((connection.io, connection.input.buf));
-            }
+            Ok(NextHead::Http2) => return Some((connection.io, connection.input.buf)),
         };
         match then {
             AfterAnswer::Next => {
                 connection.input.resume();
                 connection.output.queue.shrink(MAX_KEPT);
                 connection.active = Instant::now();
-                state.note_end(connection.active);
             }
             AfterAnswer::Close => {
                 connection.close().await;
@@ -129,19 +124,16 @@ impl Http1Connection<'_> {
             }
         };
         self.began = None;
-        self.site.state.set_under_way(true);
         Poll::Ready(next)
     }
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
     fn poll_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
         let Site { proxy, state, .. } = self.site;
-        let in_head = self.input.is_in_head();
-        state.set_under_way(in_head);
         if state.is(Signal::Leave) {
             return Poll::Ready(Ok(NextHead::None));
         }
-        if in_head {
+        if self.input.is_in_head() {
             let began = *self.began.get_or_insert_with(Instant::now);
             let limit = proxy.limits.head_timeout.0;
             ready!(self.clock.poll(cx, began + limit));

@@ -1,10 +1,8 @@
 //! Connections: in all, of one address, and as many as there are descriptors for.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::support::client::Exchange;
-use crate::support::http2::{Http2, Outcome, head};
 use crate::support::wire::Wire;
 use crate::support::{
     Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, fenced, get, put, soon,
@@ -32,19 +30,6 @@ async fn busy(upstream: &Upstream, proxy: &Proxy, gate: &Gate) -> Exchange {
     exchange
 }
 
-/// The other side has closed.
-async fn is_closed(mut wire: Wire) {
-    let closed = soon("the close", wire.some()).await;
-    assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
-}
-
-/// Another request over a connection that is open.
-async fn again(mut exchange: Exchange) -> Exchange {
-    exchange.push(get("/again").bytes()).await;
-    exchange.finish().await.assert_forwarded();
-    exchange
-}
-
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
     let (upstream, proxy) = fenced("limits: { connections: 2 }").await;
@@ -63,54 +48,22 @@ async fn connections_over_the_limit_wait_for_a_place() {
     open(&proxy, 0.0).await;
 }
 
+/// A tunnel has left HTTP, and its descriptor has not left the process.
 #[tokio::test]
-async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_way() {
-    let (upstream, proxy) = fenced("limits: { connections: 4, idle_timeout: 300s }").await;
-    let gate = Gate::shut();
-    let mut at_work = busy(&upstream, &proxy, &gate).await;
-    let longest = served(&proxy).await;
-    // The proxy notes that an answer has gone after it went.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let silent = Wire::connect(proxy.data()).must().await;
-    open(&proxy, 3.0).await;
-    let latest = served(&proxy).await;
-    // All places are taken. A connection makes room if it has been idle for a second.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    let latest = again(latest).await;
-    let mut seventh = proxy.begin(&get("/seventh"), b"").await;
-    seventh.finish().await.assert_forwarded();
-    is_closed(longest.wire).await;
-    let latest = again(latest).await;
-    let mut eighth = proxy.begin(&get("/eighth"), b"").await;
-    eighth.finish().await.assert_forwarded();
-    is_closed(silent).await;
-    assert_eq!(proxy.reached("idle-closed").await, 2);
-
-    gate.open();
-    at_work.finish().await.assert_forwarded();
-    again(latest).await;
-}
-
-#[tokio::test]
-async fn an_idle_http_2_connection_makes_room_in_good_order() {
-    let (upstream, proxy) = fenced("limits: { connections: 2, idle_timeout: 300s }").await;
-    let fields = head("GET", "/");
-    let gate = upstream.hold_next();
-    let mut at_work = Http2::open(proxy.data()).await;
-    let stream = at_work.head(&fields, true).await;
-    upstream.reached(1).await;
-    let mut idle = Http2::open(proxy.data()).await;
-    let done = idle.head(&fields, true).await;
-    assert_eq!(idle.answer(done).await, Outcome::Status(200));
-    let third = get("/third").start(proxy.data());
-    let codes = idle.end().await;
-    assert!(
-        !codes.is_empty() && codes.iter().all(|code| *code == 0),
-        "{codes:?}"
-    );
-    third.must().await.assert_forwarded();
-    gate.open();
-    assert_eq!(at_work.answer(stream).await, Outcome::Status(200));
+async fn a_tunnel_keeps_its_place() {
+    let (upstream, proxy) = fenced("routes: [{ path: /chat, mode: bypass }]").await;
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    upstream.next([Step::raw(switch), Step::Echo]);
+    let upgrade = get("/chat")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "echo");
+    let mut tunnel = proxy.begin(&upgrade, b"").await;
+    assert_eq!(tunnel.any_head().await.word(1), "101");
+    tunnel.wire.send(b"hello").must().await;
+    assert_eq!(soon("the echo", tunnel.wire.some()).must().await, b"hello");
+    open(&proxy, 1.0).await;
+    drop(tunnel);
+    open(&proxy, 0.0).await;
 }
 
 #[tokio::test]
