@@ -90,12 +90,6 @@ impl LimitSettings {
         all_but_a_quarter(self.in_flight.get())
     }
 
-    /// Of the requests in flight, those that may be tunnels, which may never end.
-    #[must_use]
-    pub fn tunnels(&self) -> usize {
-        all_but_a_quarter(self.in_flight.get())
-    }
-
     /// Puts back the limits, which are applied at the start; returns the names of those that differed.
     pub(super) fn keep(&mut self, now: &Self) -> Vec<String> {
         let [wanted, kept] = [std::mem::replace(self, *now), *now].map(|limits| json!(limits));

@@ -104,7 +104,6 @@ impl Fencing {
             Ok(false) => CheckResult::Current,
             Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
             Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
-            Err(Refused::Limited(_)) => CheckResult::Overloaded,
             Err(_) => CheckResult::StoreUnavailable,
         };
         self.checked(result, (began, *now), trace);

@@ -75,8 +75,6 @@ label! {
         InFlightPerClient = "in-flight-per-client",
         /// `limits.in_flight_per_resource`.
         InFlightPerResource = "in-flight-per-resource",
-        /// Three quarters of `limits.in_flight`, taken by tunnels.
-        Tunnels = "tunnels",
         /// `limits.body_memory`.
         BodyMemory = "body-memory",
         /// `body.max`.
@@ -169,8 +167,6 @@ label! {
         ObservedMalformedToken = "observed-malformed-token",
         /// Passed in observe mode with a token that the route does not believe.
         ObservedImplausibleToken = "observed-implausible-token",
-        /// Passed in observe mode, and no mark was made: too many resources are new.
-        ObservedOverloaded = "observed-overloaded",
         /// Passed, though no route matches, while routes only observe.
         ObservedNoRoute = "observed-no-route",
         /// Passed in observe mode though it is ambiguous.
@@ -281,8 +277,6 @@ label! {
         StaleToken = "stale-token",
         /// The token was farther past the mark than the route believes.
         ImplausibleToken = "implausible-token",
-        /// The resource had no mark, and there was no room for another one.
-        Overloaded = "overloaded",
         /// No answer: the store failed, or took too long.
         StoreUnavailable = "store-unavailable",
     }
@@ -364,11 +358,6 @@ mod tests {
             }
         }
         assert_eq!(Outcome::Advanced.observed(), Outcome::Advanced);
-        assert_eq!(
-            Outcome::Overloaded.observed(),
-            Outcome::ObservedOverloaded,
-            "counted where the check beside the request had no room; a request that is refused is not observed"
-        );
     }
 
     #[test]

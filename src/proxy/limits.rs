@@ -23,7 +23,6 @@ use crate::metrics::{InFlightGuard, Limit, Metrics};
 /// The limit over all requests.
 pub(crate) struct InFlightLimit {
     free: Arc<Semaphore>,
-    tunnels: Arc<Semaphore>,
     clients: Arc<ClientShares>,
     metrics: Arc<Metrics>,
 }
@@ -45,16 +44,9 @@ impl InFlightLimit {
         let share = ClientShare::of(limits.in_flight, limits.in_flight_per_client);
         Self {
             free: Arc::new(Semaphore::new(limits.in_flight.get())),
-            tunnels: Arc::new(Semaphore::new(limits.tunnels())),
             clients: ClientShares::new(share),
             metrics,
         }
-    }
-
-    /// Takes a tunnel's permit, beside the one of the request that opens it.
-    pub(crate) fn take_tunnel(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let permit = Arc::clone(&self.tunnels).try_acquire_owned();
-        permit.map_err(|_| self.full(Limit::Tunnels))
     }
 
     /// Takes a permit at once, or refuses: a waiting request would hold memory without a permit.

@@ -9,11 +9,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::headers::{self, Via};
-use super::limits::InFlightLimit;
 use super::refusal::Refusal;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use crate::http1::{ClientSocket, Fields, RequestHead, Response};
@@ -30,31 +29,21 @@ pub(crate) struct TunnelOpening {
     protocols: Vec<u8>,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
-    /// Held until the tunnel has ended.
-    _permit: OwnedSemaphorePermit,
 }
 
 impl TunnelOpening {
     /// The opening of the tunnel that a request asks for. `None` if it asks for none.
-    pub(crate) fn take(
-        head: &mut RequestHead,
-        permits: &InFlightLimit,
-        stopping: &CancellationToken,
-    ) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn take(head: &mut RequestHead, stopping: &CancellationToken) -> Option<Self> {
         let asked: Vec<&[u8]> = protocols(&head.fields).collect();
         if asked.is_empty() || !headers::connection_has(&head.fields, "upgrade") {
-            return Ok(None);
+            return None;
         }
         let protocols = asked.join(&b", "[..]);
-        let Some(client) = head.upgrade.take() else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            client,
+        Some(Self {
+            client: head.upgrade.take()?,
             protocols,
             stopping: stopping.clone(),
-            _permit: permits.take_tunnel()?,
-        }))
+        })
     }
 
     /// Asks the upstream for the same.

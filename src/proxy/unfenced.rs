@@ -64,7 +64,7 @@ impl Proxy {
         };
         let mut opening = None;
         if upgrade && !upstream.h2 {
-            opening = TunnelOpening::take(&mut head, &self.in_flight, &self.stopping)?;
+            opening = TunnelOpening::take(&mut head, &self.stopping);
         }
         let progress = Arc::new(UploadProgress::default());
         context.progress.sends(&progress);

@@ -7,8 +7,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::http::MODES;
 use crate::support::http2::{Fields, Http2, Outcome, fenced_head};
 use crate::support::{
-    Answer, Gate, Proxy, Request, Step, Upstream, all_forwarded, eventually, fenced, get, joined,
-    post, put, soon,
+    Answer, Gate, Proxy, Request, Step, Upstream, all_forwarded, fenced, get, joined, post, put,
+    soon,
 };
 
 /// Names of SETTINGS.
@@ -229,42 +229,4 @@ async fn crowds_at_many_resources_leave_places_to_others() {
     for _ in 0..12 {
         next(&mut crowds).await.assert_forwarded();
     }
-}
-
-/// A tunnel lasts as long as its client likes, and silence costs nothing.
-#[tokio::test]
-async fn tunnels_leave_places_to_requests() {
-    let (upstream, proxy) = fenced(&format!("limits: {{ in_flight: 4 }}{MODES}")).await;
-    upstream.otherwise(|head| match head.word(1) {
-        "/open/chat" => vec![
-            Step::raw(
-                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
-            ),
-            Step::Echo,
-        ],
-        _ => vec![Step::ok()],
-    });
-    let upgrade = get("/open/chat")
-        .header("Connection", "Upgrade")
-        .header("Upgrade", "echo");
-    let mut tunnels = Vec::new();
-    for _ in 0..3 {
-        let mut tunnel = proxy.begin(&upgrade, b"").await;
-        assert_eq!(tunnel.any_head().await.word(1), "101");
-        tunnels.push(tunnel);
-    }
-    proxy.refuse(upgrade.clone(), 503, "overloaded").await;
-    proxy.until_reached("tunnels", 1).await;
-    proxy.forward(put("/orders/7").token(1)).await;
-    // A tunnel has left HTTP, and its descriptor has not left the process.
-    let three = |open: f64| (open - 3.0).abs() < 0.5;
-    proxy
-        .until_metric("fencepost_connections", &[], three)
-        .await;
-    tunnels.pop();
-    eventually("a place for a tunnel", || async {
-        let mut tunnel = proxy.begin(&upgrade, b"").await;
-        (tunnel.any_head().await.word(1) == "101").then_some(())
-    })
-    .await;
 }
