@@ -43,10 +43,6 @@ pub struct Migration {
     /// If it is interrupted, nothing changes.
     #[arg(long)]
     accept_lost_marks: bool,
-    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can
-    /// run under a role that cannot change the schema.
-    #[arg(long, value_name = "ROLE")]
-    grant_to: Option<String>,
 }
 
 /// Brings the schema up to date, and does what `migration` says. `routes_given`: somebody wrote the
@@ -63,13 +59,9 @@ pub async fn migrate(
         routes_given || !migration.accept_new_keys,
         "--accept-new-keys: no routes are given; name the configuration of the proxies with --config"
     );
-    let (target, grant_to) = (&settings.store, &migration.grant_to);
+    let target = &settings.store;
     let store: Box<dyn MarkStore> = match &target.target {
         StoreTarget::Sqlite { path } => {
-            anyhow::ensure!(
-                grant_to.is_none(),
-                "--grant-to: SQLite has no roles; who may write to the file may serve"
-            );
             if migration.accept_lost_marks {
                 accept_lost_marks(path, settings, &mut say).await?;
             }
@@ -91,10 +83,6 @@ pub async fn migrate(
             let address = target.address(url, None);
             postgres::migrate(address.clone()).await?;
             say("the schema is up to date".to_owned());
-            if let Some(role) = grant_to {
-                postgres::grant(address.clone(), role).await?;
-                say(format!("role {role} may do what `serve` needs"));
-            }
             let (namespace, timeout) = (&target.namespace, target.timeout.0);
             Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
         }

@@ -51,9 +51,6 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- if and (eq $v.migrations.mode "job") (not $sqlite) (not $v.migrations.existingSecret) -}}
 {{- $why = append $why "migrations.existingSecret is missing: migrations.mode job needs a URL of its own, with a role that may change the schema" -}}
 {{- end -}}
-{{- if and $v.migrations.grantTo (ne $v.migrations.mode "job") -}}
-{{- $why = append $why "migrations.grantTo does something only with migrations.mode job. With other modes, run `fencepost migrate --grant-to`" -}}
-{{- end -}}
 {{- if and $v.migrations.acceptNewKeys (ne $v.migrations.mode "job") -}}
 {{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job. With other modes, run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}

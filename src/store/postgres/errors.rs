@@ -40,7 +40,7 @@ pub(super) fn error_of(failure: impl Into<Failure>) -> StoreError {
         // insufficient_privilege
         "42501" => StoreError::Statement(format!(
             "{said} (SQLSTATE {code}): the role of store.url lacks a right. To make the tables it needs GRANT USAGE, \
-             CREATE ON SCHEMA; to serve, what `fencepost migrate --grant-to ROLE` gives, as the owner of the tables"
+             CREATE ON SCHEMA; to serve, the rights on the tables that their owner grants (docs/postgres.md, \"Two roles\")"
         )),
         // invalid_schema_name; a schema without USAGE counts as none
         "3F000" => StoreError::Unfit(format!(

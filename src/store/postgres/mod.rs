@@ -20,7 +20,6 @@ mod errors;
 mod marks;
 mod notifications;
 mod options;
-mod roles;
 mod slot;
 mod start;
 mod statements;
@@ -37,7 +36,6 @@ use sqlx::{PgConnection, Postgres};
 
 use self::connect::{Connector, Phase, Session};
 use self::errors::{bounded, error_of};
-pub use self::roles::grant;
 use self::slot::DedicatedConnection;
 use super::rows::{self, Applied, Failure};
 use crate::config::PostgresAddress;
