@@ -64,7 +64,10 @@ impl Fencing {
                 trace.part("barrier wait", now, Vec::new());
             }
             // `None`: closed in between.
-            if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
+            if let Err(Refused::Limited(limit)) = &entered {
+                self.metrics.limit(*limit);
+            }
+            if let Some(permit) = entered? {
                 return Ok(Admitted { permit, advanced });
             }
             now = Instant::now();
@@ -89,8 +92,7 @@ impl Fencing {
             Ok(true) => Ok(false),
             Ok(false) => {
                 let asked = if self.lease.valid() {
-                    let appended = self.append(needs, key, token, Want::Open).await;
-                    appended.map_err(|refused| self.noted(refused))
+                    self.append(needs, key, token, Want::Open).await
                 } else {
                     let why = Undecided::without_lease(self.lease.begun());
                     Err(Refused::Unavailable(why))

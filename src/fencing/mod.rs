@@ -171,7 +171,7 @@ impl Fencing {
         match self.append(needs, key, token, Want::Raise).await {
             // Spent or not, the mark is the token.
             Err(Refused::Spent) => Ok(false),
-            raised => raised.map_err(|refused| self.noted(refused)),
+            raised => raised,
         }
     }
 
@@ -189,14 +189,6 @@ impl Fencing {
             let result = KeyValue::new("fencepost.check.result", result.as_str());
             trace.part("check", began, vec![result]);
         }
-    }
-
-    /// Counts the limit that a refusal has met, if it has met one.
-    fn noted(&self, refused: Refused) -> Refused {
-        if let Refused::Limited(limit) = refused {
-            self.metrics.limit(limit);
-        }
-        refused
     }
 
     /// Has the next statement about the resource ask for the token, within the store's timeout. A
