@@ -6,12 +6,10 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
@@ -41,11 +39,8 @@ pub(super) enum Signal {
 
 /// The requests and signals of a connection.
 pub(super) struct ConnectionState {
-    born: Instant,
     /// The requests of HTTP/2.
     open: AtomicUsize,
-    /// The end of the last of them, in nanoseconds after `born`.
-    since: AtomicU64,
     /// The strongest one, or 0.
     signal: AtomicU8,
     /// The connection's task.
@@ -56,9 +51,7 @@ impl ConnectionState {
     /// `signal`: the strongest one that all connections have got so far, or 0.
     pub(super) fn new(signal: u8) -> Self {
         Self {
-            born: Instant::now(),
             open: AtomicUsize::new(0),
-            since: AtomicU64::new(0),
             signal: AtomicU8::new(signal),
             task: AtomicWaker::new(),
         }
@@ -89,10 +82,9 @@ impl ConnectionState {
         .await;
     }
 
-    /// Since when there is no request of HTTP/2. `None`: there is one.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
-        (self.open.load(Ordering::Acquire) == 0).then(|| self.born + since)
+    /// True if there is no request of HTTP/2.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
     }
 }
 
@@ -110,10 +102,6 @@ impl ActiveStream {
 
 impl Drop for ActiveStream {
     fn drop(&mut self) {
-        let since = u64::try_from(self.0.born.elapsed().as_nanos());
-        self.0
-            .since
-            .store(since.unwrap_or(u64::MAX), Ordering::Relaxed);
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.task.wake();
         }
@@ -124,16 +112,16 @@ impl Drop for ActiveStream {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_with_a_request_is_not_idle() {
+    #[test]
+    fn a_connection_with_a_request_is_not_idle() {
         let state = Arc::new(ConnectionState::new(0));
-        let began = Instant::now();
-        assert_eq!(state.idle_since(), Some(began));
-        let stream = ActiveStream::begin(&state);
-        assert_eq!(state.idle_since(), None);
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        drop(stream);
-        assert_eq!(state.idle_since(), Some(Instant::now()));
+        assert!(state.is_idle());
+        let streams = [(); 2].map(|()| ActiveStream::begin(&state));
+        let [first, last] = streams;
+        drop(first);
+        assert!(!state.is_idle());
+        drop(last);
+        assert!(state.is_idle());
     }
 
     #[test]

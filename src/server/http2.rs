@@ -134,15 +134,17 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
 /// for `limits.head_timeout`: HTTP/2 ends in two steps, and waits for the client in between.
 async fn due(site: &Site<'_>) {
     let Site { state, proxy, .. } = site;
-    let mut timer = DeadlineTimer::default();
+    let (mut timer, mut idle_since) = (DeadlineTimer::default(), None);
     poll_fn(|cx| {
         // GOAWAY precedes the end, so it can go out while clients are still served.
         if state.is(Signal::Announced) {
             return Poll::Ready(());
         }
-        let Some(since) = state.idle_since() else {
+        if !state.is_idle() {
+            idle_since = None;
             return Poll::Pending;
-        };
+        }
+        let since = *idle_since.get_or_insert_with(Instant::now);
         ready!(timer.poll(cx, since + proxy.limits.idle_timeout.0));
         proxy.metrics.limit(Limit::IdleTimeout);
         Poll::Ready(())
@@ -154,7 +156,7 @@ async fn due(site: &Site<'_>) {
 async fn without_request(state: &ConnectionState, patience: Duration) {
     loop {
         sleep(patience).await;
-        if state.idle_since().is_some() {
+        if state.is_idle() {
             return;
         }
     }
