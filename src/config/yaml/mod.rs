@@ -64,16 +64,6 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
-    }
-}
-
 /// The place that a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigPlace {
@@ -122,7 +112,11 @@ impl ConfigProblem {
             (ConfigPlace::Nowhere, Some(file)) => format!("{}: ", file.display()),
             (ConfigPlace::Nowhere, None) => String::new(),
         };
-        format!("{}: {place}{self}", self.severity.as_str())
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        format!("{severity}: {place}{self}")
     }
 }
 
