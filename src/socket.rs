@@ -4,6 +4,7 @@ use std::io::{self, Cursor};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,7 +14,17 @@ use rustix::net::{RecvFlags, recv};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
+
+use crate::locked::locked;
+
+/// The pause after an accept that found no descriptor. Any descriptor that the process closes
+/// helps, and nothing reports that.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest time between two reports about descriptors, and the last report.
+const REPORT_AGAIN: Duration = Duration::from_secs(10);
+static REPORTED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// A bound listener.
 #[derive(Debug)]
@@ -23,8 +34,27 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Also returns the client's address on TCP.
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+    /// The next connection, and the client's address on TCP. Waits after an error of accept(2) that
+    /// concerns the process, no descriptors or no memory, and says so to `starved`. All others
+    /// concern the new socket alone.
+    pub(crate) async fn next(&self, starved: impl Fn()) -> (Socket, Option<SocketAddr>) {
+        loop {
+            let error = match self.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => error,
+            };
+            let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+            if !Errno::from_io_error(&error).is_some_and(|code| ours.contains(&code)) {
+                tracing::debug!(%error, "a connection was gone before it was accepted");
+                continue;
+            }
+            starved();
+            report(&error);
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
         Ok(match self {
             Self::Tcp(listener) => {
                 let (tcp, address) = listener.accept().await?;
@@ -34,6 +64,15 @@ impl Listener {
             }
             Self::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
         })
+    }
+}
+
+/// Reports a want of descriptors.
+fn report(error: &io::Error) {
+    let (mut reported, now) = (locked(&REPORTED), Instant::now());
+    if reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
+        *reported = Some(now);
+        tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
     }
 }
 

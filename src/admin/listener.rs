@@ -40,8 +40,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 const BUFFER: usize = 64 << 10;
 /// Answers may go on for this long once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// The pause after a failed accept, which mostly means that no file descriptor is left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The open connections, the oldest first.
 #[derive(Default)]
@@ -73,34 +71,26 @@ pub async fn serve(
     let (router, graceful) = (router(state), GracefulShutdown::new());
     let mut connections = Connections::default();
     loop {
-        let accepted = tokio::select! {
+        let (socket, _) = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = listener.accept() => accepted,
+            accepted = listener.next(|| {}) => accepted,
         };
-        match accepted {
-            Ok((socket, _)) => {
-                let peer = AdminPeer::of(&socket);
-                let counter = Arc::clone(&metrics);
-                let socket = TimedSocket::new(socket, WRITE_TIMEOUT, move || {
-                    counter.admin_refused(AdminRefusal::WriteTimeout);
-                });
-                // A reload may have changed the certificate.
-                let tls = loaded.borrow().settings.admin.tls.clone();
-                let served = requests(socket, peer, tls, router.clone(), graceful.watcher());
-                connections.spawn(&metrics, async move {
-                    if let Err(error) = served.await {
-                        tracing::debug!("a connection of the admin port broke: {error}");
-                    }
-                });
-                // Under a flood, each connection has its turn before it is closed for a newer one.
-                tokio::task::yield_now().await;
+        let peer = AdminPeer::of(&socket);
+        let counter = Arc::clone(&metrics);
+        let socket = TimedSocket::new(socket, WRITE_TIMEOUT, move || {
+            counter.admin_refused(AdminRefusal::WriteTimeout);
+        });
+        // A reload may have changed the certificate.
+        let tls = loaded.borrow().settings.admin.tls.clone();
+        let served = requests(socket, peer, tls, router.clone(), graceful.watcher());
+        connections.spawn(&metrics, async move {
+            if let Err(error) = served.await {
+                tracing::debug!("a connection of the admin port broke: {error}");
             }
-            Err(error) => {
-                tracing::warn!("the admin port cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        });
+        // Under a flood, each connection has its turn before it is closed for a newer one.
+        tokio::task::yield_now().await;
     }
     drop(listener);
     if timeout(LAST_ANSWERS, graceful.shutdown()).await.is_err() {

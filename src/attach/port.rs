@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::ensure;
 use hyper::server::conn::http1;
@@ -16,9 +15,6 @@ use super::forward::Forwarder;
 use crate::app::listen::{self, PRIVATE};
 use crate::config::{Listen, Settings};
 use crate::socket::Listener;
-
-/// The pause after an error of accept(2): there may be no descriptors left.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Binds the port, on the loopback or on a Unix socket. Returns its address, too.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, String)> {
@@ -38,17 +34,9 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
 pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
     let connections = GracefulShutdown::new();
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (socket, _) = tokio::select! {
+            accepted = listener.next(|| {}) => accepted,
             () = stop.cancelled() => break,
-        };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            }
         };
         let forwarder = Arc::clone(&forwarder);
         let service = service_fn(move |request| {

@@ -6,14 +6,10 @@
 //! until its descriptor is closed.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep};
 
 use super::connection_state::{ConnectionState, Signal};
 use crate::config::{ClientShare, LimitSettings};
@@ -21,12 +17,6 @@ use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::{ClientPermit, ClientShares, Proxy};
 use crate::socket::{self, DetachedSocket, Listener};
-
-/// The pause after an accept that found no descriptor. Any descriptor that the process closes
-/// helps, and nothing reports that.
-const PAUSE: Duration = Duration::from_millis(50);
-/// The shortest time between two reports about descriptors.
-const REPORT_AGAIN: Duration = Duration::from_secs(10);
 
 /// A client's connection that has its permits.
 pub(super) struct Accepted {
@@ -44,16 +34,13 @@ pub(super) async fn accept_all(
     proxy: &Proxy,
     mut serve: impl FnMut(Accepted),
 ) {
-    // The last report that no descriptor was found.
-    let mut reported = None;
     loop {
-        let (socket, ip) = match accept(&listener).await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                failed(&error, &proxy.metrics, &mut reported).await;
-                continue;
-            }
+        let starved = || proxy.metrics.limit(Limit::FileDescriptors);
+        let (socket, address) = listener.next(starved).await;
+        let Ok(socket) = socket::detach(socket) else {
+            continue;
         };
+        let ip = address.map(|address| address.ip().to_canonical());
         // The connections of a trusted proxy carry the requests of many clients.
         let counted = ip.filter(|ip| !proxy.trusts(*ip));
         if let Some(open) = limit.enter(counted).await {
@@ -65,29 +52,6 @@ pub(super) async fn accept_all(
             );
         }
     }
-}
-
-async fn accept(listener: &Listener) -> io::Result<(DetachedSocket, Option<IpAddr>)> {
-    let (socket, address) = listener.accept().await?;
-    let ip = address.map(|address| address.ip().to_canonical());
-    Ok((socket::detach(socket)?, ip))
-}
-
-/// Waits after an error of accept(2) that concerns the process: no descriptors, or no memory. All
-/// others concern the new socket alone.
-async fn failed(error: &io::Error, metrics: &Metrics, reported: &mut Option<Instant>) {
-    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    if !Errno::from_io_error(error).is_some_and(|code| ours.contains(&code)) {
-        tracing::debug!(%error, "a connection was gone before it was accepted");
-        return;
-    }
-    let now = Instant::now();
-    if reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
-        *reported = Some(now);
-        metrics.limit(Limit::FileDescriptors);
-        tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
-    }
-    sleep(PAUSE).await;
 }
 
 /// The limits of the data port, and its open connections.
