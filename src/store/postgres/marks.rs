@@ -1,4 +1,4 @@
-//! [`MarkStore`] for [`PostgresStore`].
+//! [`MarkStore`] for [`PostgresStore`], and the proof at the start that the server can hold marks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,20 +6,22 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{FromRow as _, Postgres};
+use sqlx::{FromRow as _, PgConnection, Postgres};
 use tokio::sync::mpsc;
 
 use super::connect::Phase;
 use super::slot::DedicatedConnection;
 use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, REPAIR};
-use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications, options};
+use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, is_current, notifications, options};
 use crate::config::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
 use crate::store::engine::{Turn, json};
-use crate::store::rows::{self, FoundColumns};
+use crate::store::instances::TOUCH;
+use crate::store::rows::{self, Failure, FoundColumns};
 use crate::store::{
-    Batch, Epoch, Found, Heard, Instances as _, Lane, MarkStore, Notification, Repair, StoreError,
+    Batch, Epoch, Era, Found, Heard, Instances as _, Lane, MarkStore, Notification, Repair,
+    StoreError,
 };
 
 #[async_trait]
@@ -136,6 +138,19 @@ impl MarkStore for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Proves a new connection. Returns whether the schema is current; then rows can be written.
+    async fn prove(&self) -> Result<bool, StoreError> {
+        let proof = self.operators.run(Phase::Start, async |c, _| {
+            let current = is_current(c).await?;
+            if current {
+                all_are_logged(c).await?;
+                let _: (Era,) = self.session(c).one(TOUCH, vec![]).await?;
+            }
+            Ok(current)
+        });
+        proof.await
+    }
+
     /// Runs a statement about marks, and gives the answers to what was asked, as [`rows::found`].
     async fn found<'k>(
         &self,
@@ -150,6 +165,24 @@ impl PostgresStore {
         });
         rows::found(&answer.await?, asked, |open: &Vec<i64>| rows::epochs(open))
     }
+}
+
+/// Fails if a crash of the server would empty one of the tables, since it is not in the server's
+/// log, nor on a standby.
+async fn all_are_logged(connection: &mut PgConnection) -> Result<(), Failure> {
+    let unlogged: Vec<String> = sqlx::query_scalar(
+        "SELECT c.oid::regclass::text FROM pg_class AS c WHERE c.relpersistence <> 'p' AND c.oid IN \
+         (to_regclass('namespaces'), to_regclass('marks'), to_regclass('instances'))",
+    )
+    .fetch_all(connection)
+    .await?;
+    let Some(table) = unlogged.first() else {
+        return Ok(());
+    };
+    Err(Failure::Store(StoreError::Unfit(format!(
+        "the table {table} is UNLOGGED: a crash of the server empties it, and a standby does not have it. Run as its \
+         owner: ALTER TABLE {table} SET LOGGED"
+    ))))
 }
 
 /// A column of an argument.

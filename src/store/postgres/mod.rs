@@ -21,7 +21,6 @@ mod marks;
 mod notifications;
 mod options;
 mod slot;
-mod start;
 mod statements;
 mod warnings;
 

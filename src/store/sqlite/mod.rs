@@ -15,7 +15,6 @@ mod epochs;
 mod batch;
 mod connection;
 mod count;
-mod engine;
 mod file;
 mod log;
 mod lost;
@@ -27,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
 use sqlx::migrate::MigrateError;
@@ -38,6 +38,7 @@ pub use self::lost::{LostMarks, lost_marks};
 use self::session::Session;
 use super::rows::{self, Applied, Failure};
 use crate::config::Create;
+use crate::store::engine::{Engine, Turn, Work};
 use crate::store::{StoreError, place};
 
 /// Marks in an embedded database.
@@ -143,6 +144,26 @@ impl SqliteStore {
             )),
             Err(_) => Err(StoreError::Timeout(self.timeout)),
         }
+    }
+}
+
+#[async_trait]
+impl Engine for SqliteStore {
+    fn shared(&self) -> bool {
+        false
+    }
+
+    async fn work(&self, turn: Turn, work: Work) -> Result<(), StoreError> {
+        self.in_turn(move |session| Box::pin(session.run(turn, work)))
+            .await
+    }
+
+    async fn place(&self) -> Result<String, StoreError> {
+        Ok(self.known_place())
+    }
+
+    fn known_place(&self) -> String {
+        self.boot.clone()
     }
 }
 
