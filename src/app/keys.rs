@@ -11,7 +11,7 @@ use crate::boot_clock::BootClock;
 use crate::config::{Create, Finding, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::fencing::reckoning;
-use crate::store::postgres::{self, PostgresStore};
+use crate::store::postgres::PostgresStore;
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::compare;
 use crate::store::sqlite::{self, SqliteStore};
@@ -72,7 +72,6 @@ pub async fn migrate(
                 let path = store.opened.path.display();
                 say(format!("created a new store at {path}"));
             }
-            say("the schema is up to date".to_owned());
             Box::new(store)
         }
         StoreTarget::Postgres(url) => {
@@ -80,13 +79,11 @@ pub async fn migrate(
                 !migration.accept_lost_marks,
                 "--accept-lost-marks: only the file of a SQLite store is refused for lost marks"
             );
-            let address = target.address(url, None);
-            postgres::migrate(address.clone()).await?;
-            say("the schema is up to date".to_owned());
-            let (namespace, timeout) = (&target.namespace, target.timeout.0);
-            Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
+            let (address, timeout) = (target.address(url, None), target.timeout.0);
+            Box::new(PostgresStore::open(address, &target.namespace, timeout, true).await?)
         }
     };
+    say("the schema is up to date".to_owned());
     let done = if routes_given {
         migrate_routes(&*store, settings, migration.accept_new_keys, &mut say).await
     } else {

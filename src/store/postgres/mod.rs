@@ -129,12 +129,12 @@ impl PostgresStore {
     }
 }
 
-/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`.
+/// Brings the schema up to date, under an advisory lock.
 ///
 /// # Errors
 ///
 /// As [`PostgresStore::open`].
-pub async fn migrate(address: PostgresAddress) -> Result<(), StoreError> {
+async fn migrate(address: PostgresAddress) -> Result<(), StoreError> {
     let connector = Connector::new(address, MIGRATION);
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
