@@ -216,8 +216,9 @@ else
     trap 'kill "$installing" 2>/dev/null || true; [ -z "$aside" ] || kill -- $aside 2>/dev/null || true; rm -rf "$mutants"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    # Where nothing is compiled yet, what makes the next build shorter makes this one longer.
-    [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
+    # Where nothing is compiled yet, what makes the next build shorter makes this one longer. A panic
+    # names its line without debug information too.
+    [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
     # They share nothing with the program.
     aside 'cargo test --locked --no-run -p fencepost-model --target-dir target/model; .ci/book'
     cargo test --locked --no-run
