@@ -30,6 +30,12 @@ async fn busy(upstream: &Upstream, proxy: &Proxy, gate: &Gate) -> Exchange {
     exchange
 }
 
+/// The other side has closed.
+async fn is_closed(mut wire: Wire) {
+    let closed = soon("the close", wire.some()).await;
+    assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
+}
+
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
     let (upstream, proxy) = fenced("limits: { connections: 2 }").await;
