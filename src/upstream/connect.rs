@@ -141,7 +141,7 @@ impl Connecting {
         } else {
             let found = lookup_host(&*self.address).await;
             let found = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
-            let (addresses, within) = (found.collect::<Vec<_>>(), self.settings.connect_timeout.0);
+            let (addresses, within) = (Vec::from_iter(found), self.settings.connect_timeout.0);
             let stream = connected(&addresses, within).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             socket::keep_alive(&stream);
