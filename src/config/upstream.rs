@@ -19,7 +19,8 @@ blocks! {
         #[schemars(extend("default" = "preserve"))]
         pub host: HostPolicy = HostPolicy::Preserve,
         /// Time for the connection, from the look-up of the name to the end of the TLS handshake.
-        /// The addresses of a name are tried one after the other, each for an equal share of it.
+        /// The addresses of a name share it: the next one is tried when one has failed, or has not
+        /// answered for 250 ms.
         pub connect_timeout: Positive = Positive::seconds(2),
         /// Time until the head of the response. After that the outcome is unknown, and the request
         /// counts as in flight for `barrier.settle`. Not longer than that: raise both together.

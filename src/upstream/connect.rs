@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, InvalidMessage};
@@ -23,6 +25,9 @@ use crate::socket;
 /// How long a connection may carry new requests. The name of the upstream may have got other
 /// addresses meanwhile.
 pub(super) const MAX_AGE: Duration = Duration::from_mins(5);
+
+/// When the next address of a name is tried beside those that have not answered (RFC 8305, 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
@@ -140,9 +145,8 @@ impl Connecting {
             Either::Right(UnixStream::connect(path).await.map_err(failed)?)
         } else {
             let found = lookup_host(&*self.address).await;
-            let found = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
-            let (addresses, within) = (Vec::from_iter(found), self.settings.connect_timeout.0);
-            let stream = connected(&addresses, within).await.map_err(failed)?;
+            let addresses = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
+            let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             socket::keep_alive(&stream);
             if let Some(guard) = &self.guard {
@@ -155,18 +159,23 @@ impl Connecting {
     }
 }
 
-/// Connects to the first of these addresses that answers. Each has its share of `within`.
-async fn connected(addresses: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
-    let Some((last, others)) = addresses.split_last() else {
-        return Err(io::Error::other("the name has no address"));
-    };
-    let share = within / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    for address in others {
-        if let Ok(Ok(stream)) = timeout(share, TcpStream::connect(address)).await {
-            return Ok(stream);
+/// Connects to the first of these addresses that answers. One that answers nothing takes no more
+/// than [`NEXT_ADDRESS`] from the others.
+async fn first_to_answer(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut addresses = addresses.into_iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut failed = io::Error::other("the name has no address");
+    loop {
+        attempts.extend(addresses.next().map(TcpStream::connect));
+        tokio::select! {
+            attempt = attempts.next() => match attempt {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => failed = error,
+                None => return Err(failed),
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS), if addresses.len() > 0 => {}
         }
     }
-    TcpStream::connect(last).await
 }
 
 /// Why a socket was not connected.

@@ -45,11 +45,13 @@ async fn an_address_that_answers_nothing_keeps_no_request_from_the_others() {
     // Each request takes a connection of its own.
     upstream.otherwise(|_| vec![Step::ok(), Step::Close]);
     let config = Config::to(&url, &Store::sqlite())
-        .with("upstream: { connect_timeout: 3s, idle_timeout: 0s }");
+        .with("upstream: { connect_timeout: 20s, idle_timeout: 0s }");
     let proxy = Proxy::start_under(&config, resolving(&ADDRESSES, dir.path())).await;
-    proxy.forward(put("/orders/7").token(1)).await;
-    proxy.forward(get("/orders/7")).await;
-    assert_eq!(upstream.count(), 2);
+    for token in 1..=3 {
+        proxy.forward(put("/orders/7").token(token)).await;
+        proxy.forward(get("/orders/7")).await;
+    }
+    assert_eq!(upstream.count(), 6);
 }
 
 /// The time is that of the connection, and not of each address.
