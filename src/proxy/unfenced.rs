@@ -95,8 +95,9 @@ impl Proxy {
         let watch = ResponseWatch::begin(began, status, context, span);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
+            // A tunnel may never end. It counts among the connections, no longer among the requests.
+            drop(permit);
             self.tasks.spawn(async move {
-                let _permit = permit;
                 if tunnel.await {
                     watch.whole();
                 }

@@ -7,8 +7,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::http::MODES;
 use crate::support::http2::{Fields, Http2, Outcome, fenced_head};
 use crate::support::{
-    Answer, Gate, Proxy, Request, Step, Upstream, all_forwarded, fenced, get, joined, post, put,
-    soon,
+    Answer, Gate, Must, Proxy, Request, Step, Upstream, all_forwarded, fenced, get, joined, post,
+    put, soon,
 };
 
 /// Names of SETTINGS.
@@ -229,4 +229,24 @@ async fn crowds_at_many_resources_leave_places_to_others() {
     for _ in 0..12 {
         next(&mut crowds).await.assert_forwarded();
     }
+}
+
+/// A tunnel lasts as long as its client likes, and silence costs nothing.
+#[tokio::test]
+async fn tunnels_leave_places_to_requests() {
+    let (upstream, proxy) = fenced(&format!("limits: {{ in_flight: 2 }}{MODES}")).await;
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let upgrade = get("/open/chat")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "echo");
+    let mut tunnels = Vec::new();
+    for _ in 0..3 {
+        upstream.next([Step::raw(switch), Step::Echo]);
+        let mut tunnel = proxy.begin(&upgrade, b"").await;
+        assert_eq!(tunnel.any_head().await.word(1), "101");
+        tunnel.wire.send(b"hello").must().await;
+        assert_eq!(soon("the echo", tunnel.wire.some()).must().await, b"hello");
+        tunnels.push(tunnel);
+    }
+    proxy.forward(put("/orders/7").token(1)).await;
 }
