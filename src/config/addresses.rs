@@ -73,7 +73,7 @@ pub enum Secret {
 }
 
 const LISTEN_HINT: &str =
-    "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost.sock";
+    "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost/data.sock";
 
 /// An address to listen on.
 pub(super) fn listen(text: &str) -> Result<Listen, String> {
@@ -190,7 +190,7 @@ fn socket_path(path: &str) -> Result<PathBuf, String> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') {
         let fault = "is not the absolute path of a socket";
-        return wrong(path, fault, "write unix:/run/fencepost.sock");
+        return wrong(path, fault, "write unix:/run/fencepost/data.sock");
     }
     if SocketAddr::from_pathname(path).is_err() {
         let fault = "is too long for a socket";

@@ -23,9 +23,9 @@ pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 blocks! {
     /// Probes, metrics, and the API for marks.
     pub struct AdminSettings {
-        /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody
-        /// who reaches it. Keys and marks can be read without a token only on the loopback and over
-        /// a Unix socket.
+        /// `host:port`, `unix:/path/of.sock` (which only the user that runs fencepost may open), or
+        /// `off`. Probes and metrics are open to everybody who reaches it. Keys and marks can be read
+        /// without a token only on the loopback and over a Unix socket.
         #[schemars(extend("default" = ADMIN_LISTEN))]
         pub listen: OffOr<Listen> = OffOr(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
         /// A file with the bearer token for writes, of at least 16 characters. Without it, writes

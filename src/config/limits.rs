@@ -28,7 +28,7 @@ blocks! {
         /// The maximum number of them of one resource, waiting or in flight. The default is three
         /// quarters of `in_flight`. Use `none` if there is only one resource.
         pub in_flight_per_resource: Option<OrNone<Count>>,
-        /// The maximum number of open connections on the data port. Another one waits: with many
+        /// The maximum number of open connections on the data port. Further ones wait: with many
         /// idle clients, raise this or lower `idle_timeout`.
         pub connections: Count = Count(4096),
         /// The maximum number of open connections of one address; another one is closed at once.

@@ -63,10 +63,10 @@ impl Fencing {
             if let Some(trace) = trace {
                 trace.part("barrier wait", now, Vec::new());
             }
-            // `None`: closed in between.
             if let Err(Refused::Limited(limit)) = &entered {
                 self.metrics.limit(*limit);
             }
+            // `None`: closed in between.
             if let Some(permit) = entered? {
                 return Ok(Admitted { permit, advanced });
             }

@@ -1,8 +1,8 @@
 //! The state that the parts of a connection share: its requests, and the latest [signal](Signal) that
 //! it has got.
 //!
-//! Everything is an atomic, and there is one waker. A request changes one or two words that no
-//! other connection touches, and wakes no task.
+//! Everything is an atomic, and there is one waker: that of the connection's own task, which a signal
+//! and the end of the last request of HTTP/2 wake.
 
 use std::future::poll_fn;
 use std::sync::Arc;
