@@ -4,7 +4,7 @@ use std::io::{self, Cursor};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::Mutex;
+use std::sync::LazyLock;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,14 +17,13 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
 
-use crate::locked::locked;
+use crate::throttle::Throttle;
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The shortest time between two reports about descriptors, and the last report.
-const REPORT_AGAIN: Duration = Duration::from_secs(10);
-static REPORTED: Mutex<Option<Instant>> = Mutex::new(None);
+/// Limits the lines about a want of descriptors, of all listeners.
+static WANTING: LazyLock<Throttle> = LazyLock::new(Throttle::of_repeats);
 
 /// A bound listener.
 #[derive(Debug)]
@@ -49,7 +48,9 @@ impl Listener {
                 continue;
             }
             starved();
-            report(&error);
+            if let Some(left_out) = WANTING.say(Instant::now()) {
+                tracing::warn!(%error, left_out, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
+            }
             sleep(PAUSE).await;
         }
     }
@@ -64,15 +65,6 @@ impl Listener {
             }
             Self::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
         })
-    }
-}
-
-/// Reports a want of descriptors.
-fn report(error: &io::Error) {
-    let (mut reported, now) = (locked(&REPORTED), Instant::now());
-    if reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
-        *reported = Some(now);
-        tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
     }
 }
 

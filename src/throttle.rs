@@ -1,6 +1,6 @@
-//! [`Throttle`] and [`Outage`]: limit how often a repeated line is logged. A line for every refusal
-//! under overload would cost more than the refusal; a line for every failed try during an outage
-//! drowns the line that says why. The counters have them all.
+//! [`Throttle`]: limits how often a repeated line is logged. A line for every refusal under overload
+//! would cost more than the refusal; a line for every failed try during an outage drowns the line
+//! that says why. The counters have them all.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,18 +9,12 @@ use tokio::time::Instant;
 
 use crate::locked::locked;
 
-const SECOND: Duration = Duration::from_secs(1);
-/// The longest pause between two lines of one cause.
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
-
 /// Says which lines are logged, and how many were left out before each.
 #[derive(Debug)]
 pub struct Throttle {
     /// The maximum number of lines in a span.
     most: u32,
-    /// The first span is a second. Each that was filled is followed by one of twice the length, up to
-    /// this one.
-    longest: Duration,
+    span: Duration,
     state: Mutex<ThrottleState>,
 }
 
@@ -28,8 +22,8 @@ pub struct Throttle {
 #[derive(Debug, Default)]
 struct ThrottleState {
     cause: &'static str,
-    /// Since when the span runs, and how long it is.
-    span: Option<(Instant, Duration)>,
+    /// Since when the span runs.
+    since: Option<Instant>,
     said: u32,
     left_out: u64,
 }
@@ -39,21 +33,17 @@ impl Throttle {
     /// each second.
     #[must_use]
     pub fn of_many(most: u32) -> Self {
-        Self::new(most, SECOND)
+        let (span, state) = (Duration::from_secs(1), Mutex::default());
+        Self { most, span, state }
     }
 
-    /// For tries that fail for the same cause, over and over: the first one, and then at growing
-    /// pauses.
+    /// For tries that fail for the same cause, over and over: the first one of each ten seconds.
     #[must_use]
     pub fn of_repeats() -> Self {
-        Self::new(1, LONGEST_PAUSE)
-    }
-
-    fn new(most: u32, longest: Duration) -> Self {
+        let span = Duration::from_secs(10);
         Self {
-            most,
-            longest,
-            state: Mutex::default(),
+            span,
+            ..Self::of_many(1)
         }
     }
 
@@ -65,19 +55,9 @@ impl Throttle {
     /// The same for one of several causes: another one than the last is logged at once.
     pub fn say_of(&self, cause: &'static str, now: Instant) -> Option<u64> {
         let mut state = locked(&self.state);
-        if state.cause != cause {
-            state.cause = cause;
-            state.span = None;
-        }
-        let next = match state.span {
-            Some((since, span)) if now - since < span => None,
-            // After a span in which nothing happened it is news again.
-            Some((since, span)) if now - since < span * 2 => Some((span * 2).min(self.longest)),
-            _ => Some(SECOND),
-        };
-        if let Some(span) = next {
-            state.span = Some((now, span));
-            state.said = 0;
+        let runs = state.since.is_some_and(|since| now - since < self.span);
+        if !runs || state.cause != cause {
+            (state.cause, state.since, state.said) = (cause, Some(now), 0);
         }
         if state.said == self.most {
             state.left_out += 1;
@@ -85,67 +65,6 @@ impl Throttle {
         }
         state.said += 1;
         Some(std::mem::take(&mut state.left_out))
-    }
-}
-
-/// Tries at one thing that fail over and over. They are logged at the first failure, for another
-/// cause, and then at growing pauses, each time with how long and how often it has failed.
-#[derive(Debug)]
-pub struct Outage {
-    throttle: Throttle,
-    /// Since when it fails, and how often it has. Held for a look and a count, never across an
-    /// await.
-    failing: Mutex<Option<(Instant, u64)>>,
-}
-
-/// The duration of a failure, and the number of attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failing {
-    pub since: Duration,
-    pub tries: u64,
-}
-
-impl Failing {
-    /// The time for people: whole seconds.
-    #[must_use]
-    pub fn lasted(&self) -> String {
-        let seconds = Duration::from_secs(self.since.as_secs());
-        humantime::format_duration(seconds).to_string()
-    }
-}
-
-impl Default for Outage {
-    fn default() -> Self {
-        Self {
-            throttle: Throttle::of_repeats(),
-            failing: Mutex::default(),
-        }
-    }
-}
-
-impl Outage {
-    /// A try has failed. `None`: that is not logged.
-    pub fn failed(&self, cause: &'static str, now: Instant) -> Option<Failing> {
-        let mut failing = locked(&self.failing);
-        let (began, tries) = failing.get_or_insert((now, 0));
-        *tries += 1;
-        let failing = Failing {
-            since: now - *began,
-            tries: *tries,
-        };
-        self.throttle.say_of(cause, now).map(|_| failing)
-    }
-
-    /// A try has succeeded. Returns what is over, if it had failed before.
-    pub fn over(&self, now: Instant) -> Option<Failing> {
-        let mut failing = locked(&self.failing);
-        let (began, tries) = failing.take()?;
-        // The next failure is logged, whatever came before.
-        *locked(&self.throttle.state) = ThrottleState::default();
-        Some(Failing {
-            since: now - began,
-            tries,
-        })
     }
 }
 
@@ -166,43 +85,16 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_itself_is_said_at_growing_pauses() {
+    fn what_repeats_itself_is_said_every_ten_seconds() {
         let (throttle, began) = (Throttle::of_repeats(), Instant::now());
         let mut said = Vec::new();
-        for half_seconds in 0..3600 {
+        for half_seconds in 0..100 {
             let at = SEC / 2 * half_seconds;
             if let Some(left_out) = throttle.say(began + at) {
                 said.push((at.as_secs(), left_out));
             }
         }
-        assert_eq!(said[..4], [(0, 0), (1, 1), (3, 3), (7, 7)]);
-        let pauses = said.windows(2).map(|two| two[1].0 - two[0].0);
-        assert_eq!(pauses.max(), Some(300));
-        let total = said.iter().map(|(_, left_out)| left_out + 1).sum::<u64>();
-        assert!((3000..=3600).contains(&total), "{total}");
-    }
-
-    #[test]
-    fn an_outage_says_how_long_and_how_often() {
-        let (outage, began) = (Outage::default(), Instant::now());
-        assert_eq!(outage.over(began), None);
-        let mut said = Vec::new();
-        for half_seconds in 0..1200_u32 {
-            let at = SEC / 2 * half_seconds;
-            said.extend(outage.failed("connection", began + at));
-        }
-        let said: Vec<_> = said.iter().map(|one| (one.lasted(), one.tries)).collect();
-        let said: Vec<_> = said.iter().map(|(time, tries)| (&**time, *tries)).collect();
-        assert_eq!(said[..4], [("0s", 1), ("1s", 3), ("3s", 7), ("7s", 15)]);
-        assert_eq!(said.last(), Some(&("8m 31s", 1023)));
-        // Another cause is news, and the same outage.
-        let other = outage.failed("timeout", began + 600 * SEC).expect("news");
-        assert_eq!((other.lasted().as_str(), other.tries), ("10m", 1201));
-        let over = outage.over(began + 601 * SEC).expect("it has failed");
-        assert_eq!((over.lasted().as_str(), over.tries), ("10m 1s", 1201));
-        // The next one is another one.
-        let next = outage.failed("timeout", began + 602 * SEC).expect("news");
-        assert_eq!(next.tries, 1);
+        assert_eq!(said, [(0, 0), (10, 19), (20, 19), (30, 19), (40, 19)]);
     }
 
     #[test]
@@ -212,7 +104,8 @@ mod tests {
         assert_eq!(throttle.say_of("timeout", began), None);
         assert_eq!(throttle.say_of("connection", began), Some(1));
         assert_eq!(throttle.say_of("connection", began), None);
-        assert_eq!(throttle.say_of("connection", began + 10 * SEC), Some(1));
-        assert_eq!(throttle.say_of("connection", began + 11 * SEC), Some(0));
+        assert_eq!(throttle.say_of("connection", began + 9 * SEC), None);
+        assert_eq!(throttle.say_of("connection", began + 10 * SEC), Some(2));
+        assert_eq!(throttle.say_of("timeout", began + 11 * SEC), Some(0));
     }
 }

@@ -11,7 +11,7 @@ use crate::boot_clock::BootClock;
 use crate::config::Finding;
 use crate::fencing::membership::Membership;
 use crate::store::StoreError;
-use crate::throttle::Outage;
+use crate::throttle::Throttle;
 
 /// The tasks behind [`Fencing`]. Dropped, they end.
 #[must_use = "what is open in the store stays there until it has left"]
@@ -22,7 +22,7 @@ pub struct Background {
     membership: Arc<Membership>,
     joined: bool,
     /// The attempts that did not reach the store.
-    unreached: Outage,
+    unreached: Throttle,
 }
 
 impl Fencing {
@@ -36,7 +36,7 @@ impl Fencing {
             tasks: fencing.start_lanes(setup.workers),
             membership: Arc::new(membership),
             joined: false,
-            unreached: Outage::default(),
+            unreached: Throttle::of_repeats(),
         };
         (fencing, background)
     }
@@ -63,8 +63,8 @@ impl Background {
             Err(error @ StoreError::Unfit(_)) => Err(error),
             Err(error) => {
                 self.fencing.metrics.store_failed(&error);
-                if let Some(down) = self.unreached.failed(error.kind(), Instant::now()) {
-                    tracing::warn!(%error, down_for = down.lasted(), tries = down.tries,
+                if let Some(left_out) = self.unreached.say_of(error.kind(), Instant::now()) {
+                    tracing::warn!(%error, left_out,
                         "the store cannot be reached yet; nothing fenced is forwarded until it is");
                 }
                 Ok(None)

@@ -15,7 +15,7 @@ use super::lease::Identity;
 use crate::config::{Finding, Settings};
 use crate::store::routes::RouteRecord;
 use crate::store::{Era, InstanceId, Publication, Renewal, StoreError, Terms};
-use crate::throttle::{Outage, Throttle};
+use crate::throttle::Throttle;
 
 mod errands;
 mod place;
@@ -123,17 +123,15 @@ impl Membership {
 
     async fn renewals(&self) {
         let pause = (self.terms.lease / 3).min(Duration::from_secs(1));
-        let outage = Outage::default();
+        // Since when no round succeeds.
+        let mut outage: Option<(Instant, Throttle)> = None;
         let mut servers = self.fencing.store.servers();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    if let Some(over) = outage.over(Instant::now()) {
-                        tracing::info!(
-                            down_for = over.lasted(),
-                            tries = over.tries,
-                            "the store answers again"
-                        );
+                    if let Some((since, _)) = outage.take() {
+                        let down_for_seconds = since.elapsed().as_secs();
+                        tracing::info!(down_for_seconds, "the store answers again");
                         self.table().errands.recheck.notify_one();
                     }
                     let now = self.fencing.store.servers();
@@ -153,17 +151,13 @@ impl Membership {
                         StoreError::Unfit(_) => "unfit",
                         _ => "passing",
                     };
-                    match outage.failed(cause, Instant::now()) {
-                        Some(down) if down.tries > 1 => {
-                            tracing::warn!(%error, kind = error.kind(),
-                                down_for = down.lasted(), tries = down.tries,
-                                "the store is still down: the lease cannot be renewed");
-                        }
-                        Some(_) => {
-                            tracing::warn!(%error, kind = error.kind(),
-                                "the lease could not be renewed; open epochs go on until it ends");
-                        }
-                        None => {}
+                    let now = Instant::now();
+                    let (since, throttle) =
+                        outage.get_or_insert_with(|| (now, Throttle::of_repeats()));
+                    if let Some(left_out) = throttle.say_of(cause, now) {
+                        tracing::warn!(%error, kind = error.kind(), left_out,
+                            down_for_seconds = (now - *since).as_secs(),
+                            "the lease could not be renewed; open epochs go on until it ends");
                     }
                     tokio::time::sleep(RETRY.min(pause)).await;
                 }
