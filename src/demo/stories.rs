@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::child::Fencepost;
-use super::screen::{BAD, GOOD, Lane, PLAIN, Timeline, print, verdict};
+use super::screen::{Lane, Timeline, print, verdict};
 use super::servers::{OPENING_BALANCE, client, start_naive};
 use super::worker::{Answer, Worker, order};
 use super::world::World;
@@ -35,7 +35,7 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
 
     let a = Worker::acquire(Lane::A, &timeline, target, &world.servers).await;
     a.read_order("/orders/7").await?;
-    timeline.note(Lane::A, PLAIN, "A stalls: a long GC pause, a frozen VM …");
+    timeline.note(Lane::A, "A stalls: a long GC pause, a frozen VM …");
     let (wake, woken) = oneshot::channel::<()>();
     let zombie = tokio::spawn(async move {
         woken.await.context("the story broke off")?;
@@ -46,7 +46,7 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> 
     b.read_order("/orders/7").await?;
     let of_b = job(&b, "shipped").await?;
     let text = "A wakes up and still believes it holds the lock";
-    timeline.note(Lane::A, PLAIN, text);
+    timeline.note(Lane::A, text);
     wake.send(()).ok().context("A is gone")?;
     let of_a = zombie.await.context("A died")??;
 
@@ -102,18 +102,18 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
     let first = send(Lane::A, 41, "paid");
     hold.arrived.notified().await;
     let text = "41 has passed the check, and stalls on its way";
-    timeline.note(Lane::Api, PLAIN, text);
+    timeline.note(Lane::Api, text);
     let second = send(Lane::B, 42, "shipped");
     if fenced {
         until_it_waits(world, "order:8", &second).await?;
         let text = "42 is the mark now, and waits: 41 is in flight";
-        timeline.note(Lane::Middle, GOOD, text);
-        timeline.note(Lane::Api, PLAIN, "41 goes on, and lands");
+        timeline.note(Lane::Middle, text);
+        timeline.note(Lane::Api, "41 goes on, and lands");
     } else {
         while !second.is_finished() {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        timeline.note(Lane::Api, BAD, "41 goes on, and lands on top of 42");
+        timeline.note(Lane::Api, "41 goes on, and lands on top of 42");
     }
     hold.released.notify_one();
     let answers = [first.await??, second.await??];
@@ -165,17 +165,17 @@ pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
 
     let pid = world.fencepost.process.id();
     let pid = pid.context("fencepost has ended by itself")?;
-    timeline.note(Lane::Middle, BAD, &format!("kill -9 {pid}"));
+    timeline.note(Lane::Middle, &format!("kill -9 {pid}"));
     world.fencepost.process.kill().await?;
     world.fencepost = Fencepost::start(&world.config).await?;
     let url = &world.fencepost.url;
     let text = format!("started over the same file, {url}");
-    timeline.note(Lane::Middle, PLAIN, &text);
+    timeline.note(Lane::Middle, &text);
 
     let a = Worker::new(Lane::A, &timeline, url, 41);
     let zombie = a.put_order("/orders/9", "new").await?;
     let text = "a newer token waits until 42's fate has settled";
-    timeline.note(Lane::Middle, PLAIN, text);
+    timeline.note(Lane::Middle, text);
     let b = Worker::new(Lane::B, &timeline, url, 43);
     let after = b.put_order("/orders/9", "shipped").await?;
 
@@ -202,10 +202,10 @@ pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
     let first = charge(Lane::A, 41);
     hold.arrived.notified().await;
     first.abort();
-    timeline.note(Lane::A, BAD, "A dies, and never hears what came of it");
+    timeline.note(Lane::A, "A dies, and never hears what came of it");
     let second = charge(Lane::B, 42);
     until_it_waits(world, "account:8", &second).await?;
-    timeline.note(Lane::Api, PLAIN, "41 goes on, and charges the account");
+    timeline.note(Lane::Api, "41 goes on, and charges the account");
     hold.released.notify_one();
     let answer = second.await??;
 

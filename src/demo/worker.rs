@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::screen::{GOOD, Lane, PLAIN, Timeline};
+use super::screen::{Lane, Timeline};
 use super::servers::{LEASE, Servers, client};
 
 /// How often a worker that waits for a lock asks again.
@@ -49,8 +49,8 @@ impl Worker {
         servers: &Servers,
     ) -> Self {
         let text = format!("acquire, for {:.1} s", LEASE.as_secs_f64());
-        timeline.arrow(lane, Lane::Lock, PLAIN, &text);
-        let answered = |text: String| timeline.arrow(Lane::Lock, lane, PLAIN, &text);
+        timeline.arrow(lane, Lane::Lock, &text);
+        let answered = |text: String| timeline.arrow(Lane::Lock, lane, &text);
         let name = format!("{lane:?}");
         let mut waited = false;
         loop {
@@ -71,7 +71,7 @@ impl Worker {
         let url = format!("{}{path}", self.target);
         let answer = self.http.get(url).send().await?.error_for_status()?;
         let text = format!("GET {path}: {}", order(&answer.json().await?));
-        self.timeline.arrow(self.lane, Lane::Api, PLAIN, &text);
+        self.timeline.arrow(self.lane, Lane::Api, &text);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Worker {
     ) -> anyhow::Result<Answer> {
         let (lane, timeline, token) = (self.lane, &self.timeline, self.token);
         let text = format!("{method} {path} ({token}): {summary}");
-        timeline.arrow(lane, timeline.entry(), PLAIN, &text);
+        timeline.arrow(lane, timeline.entry(), &text);
         let request = self.http.request(method, format!("{}{path}", self.target));
         let request = request.header("x-fencing-operation", format!("{path}: {summary}"));
         let sent = request.header("x-fencing-token", token).json(body).send();
@@ -112,10 +112,10 @@ impl Worker {
             let mark = body["mark"].as_str();
             let mark = mark.map(|mark| format!(": {token} is below the mark, {mark}"));
             let (outcome, mark) = (outcome.to_str()?, mark.unwrap_or_default());
-            timeline.arrow(Lane::Middle, lane, GOOD, &format!("{code} {outcome}{mark}"));
+            timeline.arrow(Lane::Middle, lane, &format!("{code} {outcome}{mark}"));
         } else {
             let text = format!("{code} to {lane:?}'s {token}: done");
-            timeline.arrow(Lane::Api, lane, PLAIN, &text);
+            timeline.arrow(Lane::Api, lane, &text);
         }
         Ok(Answer { status, body })
     }
