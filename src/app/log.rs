@@ -9,12 +9,13 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use prometheus::IntCounter;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -23,7 +24,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
 use crate::config::{LogFormat, LogSettings};
-use crate::metrics::Metrics;
 use crate::printable;
 use crate::store::InstanceId;
 
@@ -33,8 +33,6 @@ const MAX_WAITING: usize = 1 << 20;
 const LAST_LOOKS: u32 = 100;
 /// Its pause before it looks again.
 const AGAIN: Duration = Duration::from_millis(10);
-/// The interval at which lost lines are counted.
-const COUNT_AGAIN: Duration = Duration::from_secs(1);
 
 /// The log of this process. The last lines are written when it is dropped.
 #[derive(Clone, Debug)]
@@ -89,8 +87,8 @@ pub struct LogWriter {
     lines: Sender<Vec<u8>>,
     /// Bytes that are queued or being written.
     waiting: AtomicUsize,
-    /// Lines that were dropped since the start.
-    dropped: AtomicU64,
+    /// Counts lines that are dropped. Set once there are metrics.
+    pub(super) dropped: OnceLock<IntCounter>,
     format: LogFormat,
     /// The field that ends each line.
     instance: String,
@@ -112,7 +110,7 @@ impl LogWriter {
         let writer = Arc::new(Self {
             lines,
             waiting: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
+            dropped: OnceLock::new(),
             format,
             instance,
         });
@@ -123,18 +121,10 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Counts lost lines, for as long as the process lives.
-    pub(super) async fn count_dropped(self: Arc<Self>, metrics: Arc<Metrics>) {
-        let counter = &metrics.series.log_lines_dropped;
-        loop {
-            tokio::time::sleep(COUNT_AGAIN).await;
-            counter.inc_by(self.dropped() - counter.get());
+    fn count_dropped(&self) {
+        if let Some(counter) = self.dropped.get() {
+            counter.inc();
         }
-    }
-
-    /// How many lines were dropped since the start.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Waits until all lines are written, for a second at most. Blocks.
@@ -151,7 +141,7 @@ impl LogWriter {
     fn write_to(&self, mut to: impl Write, queued: &Receiver<Vec<u8>>) {
         while let Ok(line) = queued.recv() {
             if to.write_all(&line).is_err() {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                self.count_dropped();
             }
             self.waiting.fetch_sub(line.len(), Ordering::Release);
         }
@@ -182,7 +172,7 @@ impl Write for &LogWriter {
         // The thread that receives lives as long as the process.
         if waiting + length > MAX_WAITING || self.lines.send(queued).is_err() {
             self.waiting.fetch_sub(length, Ordering::Relaxed);
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.count_dropped();
         }
         Ok(line.len())
     }
@@ -197,6 +187,7 @@ mod tests {
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use super::*;
+    use crate::metrics::Metrics;
 
     /// Reports the start of each write, and waits for the test to accept it: all, or none.
     struct Reader {
@@ -220,11 +211,19 @@ mod tests {
         }
     }
 
+    /// Has the log count what it drops.
+    fn counter_of(log: &LogWriter) -> IntCounter {
+        let counter = Metrics::new(&[]).series.log_lines_dropped.clone();
+        log.dropped.set(counter.clone()).expect("it has none");
+        counter
+    }
+
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
         let started = LogWriter::start(Reader { begun, told }, LogFormat::Text, None);
         let started = started.expect("a thread");
+        let dropped = counter_of(&started);
         let mut writer = &*started;
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
@@ -234,7 +233,7 @@ mod tests {
         for _ in 0..MAX_WAITING / line.len() + 9 {
             writer.write_all(&line).expect("it is taken");
         }
-        assert_eq!(writer.dropped(), 10, "nine, and one for the four bytes");
+        assert_eq!(dropped.get(), 10, "nine, and one for the four bytes");
 
         tell.send(true).expect("it is written");
         for _ in 1..MAX_WAITING / line.len() {
@@ -249,7 +248,7 @@ mod tests {
         tell.send(false).expect("it fails");
         writer.write_all(b"four\n").expect("it is taken");
         begins.recv().expect("the next write comes after the count");
-        assert_eq!(writer.dropped(), 11);
+        assert_eq!(dropped.get(), 11);
     }
 
     #[test]
@@ -297,11 +296,10 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_is_lost_is_counted() {
-        let metrics = Arc::new(Metrics::new(&[]));
+    #[test]
+    fn what_is_lost_is_counted() {
         let log = LogWriter::start(Closed, LogFormat::Text, None).expect("a thread");
-        let counting = tokio::spawn(Arc::clone(&log).count_dropped(Arc::clone(&metrics)));
+        let dropped = counter_of(&log);
         let mut total = 0;
         for lost in [0, 7, 0, 5] {
             for _ in 0..lost {
@@ -309,11 +307,7 @@ mod tests {
             }
             LogWriter::flush(&log);
             total += lost;
-            tokio::time::sleep(COUNT_AGAIN * 2).await;
-            let text = metrics.encode();
-            let line = format!("\nfencepost_log_lines_dropped_total {total}\n");
-            assert!(text.contains(&line), "{total}");
+            assert_eq!(dropped.get(), total);
         }
-        counting.abort();
     }
 }

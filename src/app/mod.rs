@@ -94,9 +94,7 @@ impl Bound {
         let hangups = signal(SignalKind::hangup())?;
 
         // Start the fencing, and the tasks beside it.
-        let writer = log.writer.clone();
         let (app, mut background) = App::start(self.settings, self.store, self.instance, log)?;
-        tokio::spawn(writer.count_dropped(Arc::clone(&app.state.metrics)));
         tokio::spawn(Arc::clone(&app.state.metrics).keep_counts());
         if let Some(listener) = self.admin_listener {
             app.serve_admin(listener);

@@ -61,6 +61,8 @@ impl App {
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         raise_descriptors();
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
+        let dropped = metrics.series.log_lines_dropped.clone();
+        let _ = log.writer.dropped.set(dropped);
         let info = &metrics.series.instance_info;
         info.with_label_values(&[&instance.name()]).set(1);
         metrics.set_config(&settings, wall_clock());
