@@ -22,7 +22,7 @@ use crate::throttle::Throttle;
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Limits the lines about a want of descriptors, of all listeners.
+/// Limits the lines about a lack of descriptors, of all listeners.
 static WANTING: LazyLock<Throttle> = LazyLock::new(Throttle::of_repeats);
 
 /// A bound listener.
@@ -33,18 +33,15 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The next connection, and the client's address on TCP. Waits after an error of accept(2) that
-    /// concerns the process, no descriptors or no memory, and says so to `starved`. All others
-    /// concern the new socket alone.
+    /// The next connection, and the client's address on TCP. Waits after an error of accept(2), which
+    /// mostly means that no descriptor is left, and says so to `starved`.
     pub(crate) async fn next(&self, starved: impl Fn()) -> (Socket, Option<SocketAddr>) {
         loop {
             let error = match self.accept().await {
                 Ok(accepted) => return accepted,
                 Err(error) => error,
             };
-            let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-            if !Errno::from_io_error(&error).is_some_and(|code| ours.contains(&code)) {
-                tracing::debug!(%error, "a connection was gone before it was accepted");
+            if error.kind() == io::ErrorKind::ConnectionAborted {
                 continue;
             }
             starved();
