@@ -1,8 +1,8 @@
 //! The timeline: one line per event, with a column per actor and an arrow from one actor to
 //! another. Writing never fails: a reader that has gone away (a closed pipe) must not change the
-//! demo's result.
+//! demo's result. Headings are bold and verdicts coloured on a terminal, unless `NO_COLOR` is set.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -27,15 +27,24 @@ pub(super) fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// The text in a style of ECMA-48 (SGR).
+fn paint(style: u8, text: &str) -> String {
+    if std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        return format!("\x1b[{style}m{text}\x1b[0m");
+    }
+    text.to_owned()
+}
+
 /// A heading, with an empty line above it.
 pub(super) fn heading(text: &str) {
-    print(&format!("\n{text}"));
+    print(&format!("\n{}", paint(1, text)));
 }
 
 /// A story's end: the expected and the actual result. Returns `good`.
 pub(super) fn verdict(good: bool, expected: &str, found: &str) -> bool {
-    let sign = if good { '✓' } else { '✗' };
-    print(&format!("  {sign} expected {expected}; found {found}"));
+    let (sign, green_or_red) = if good { ('✓', 32) } else { ('✗', 31) };
+    let text = format!("  {sign} expected {expected}; found {found}");
+    print(&paint(green_or_red, &text));
     good
 }
 
