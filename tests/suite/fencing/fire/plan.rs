@@ -352,15 +352,15 @@ impl Plan {
     fn transport(&self, random: &mut StdRng) -> Transport {
         let mut faults = self.faults.iter();
         let streams = if faults.any(|fault| fault.case.point == OutOfStreams) {
-            random.random_range(1..=2)
+            pick(&[1, 1, 1, 2], random.random())
         } else if random.random_range(0..100) < 40 {
             pick(&[1, 2, 100, 100], random.random())
         } else {
             return Transport::Http1;
         };
-        let ways = [Goodbye::Graceful, Goodbye::Graceful, Goodbye::Abrupt];
-        let way = pick(&ways, random.random());
-        let goodbye = one_in(3, random).then(|| (random.random_range(5..40), way));
+        let way = pick(&[Goodbye::Graceful, Goodbye::Abrupt], random.random());
+        // Few requests come over one connection.
+        let goodbye = one_in(3, random).then(|| (random.random_range(2..15), way));
         Transport::Http2 { streams, goodbye }
     }
 }
