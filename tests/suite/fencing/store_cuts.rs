@@ -1,5 +1,7 @@
-//! A bad connection to the store: cuts at any point of a hand-over or a repair. Work still changes
-//! hands, and nothing waits for `settle`.
+//! A bad connection to the store: cuts at any point of a hand-over or a repair, and slowness. Work
+//! still changes hands, and nothing waits for `settle`.
+
+use std::time::Duration;
 
 use crate::support::pair::around;
 use crate::support::relay::{Point, Statement};
@@ -45,6 +47,22 @@ async fn a_hand_over_survives_a_cut_anywhere() {
     let mut seen = upstream.tokens("order:7");
     seen.dedup();
     assert_eq!(seen, (2..=token + 1).collect::<Vec<u64>>());
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_slow_store_refuses_nobody() {
+    let more = "{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }";
+    let pair = or_return!(Pair::start(more).await);
+    let (a, b, way_of_a, upstream, _) = pair.parts();
+    for way in [way_of_a, &pair.way_of_b] {
+        way.delay(Duration::from_millis(100));
+    }
+    for token in 1..=6 {
+        let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
+        now.forward(put("/orders/7").token(token)).await;
+        before.forward(put("/orders/7").token(token)).await;
+    }
     upstream.assert_no_overtaking();
 }
 
