@@ -6,7 +6,7 @@ mod heads;
 mod shares;
 mod stalls;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
@@ -81,7 +81,11 @@ async fn a_claim_takes_a_place_too() {
     let claim = post("/.well-known/fencing/claim")
         .token(2)
         .header("X-Fencing-Resource", "order:2");
+    let began = Instant::now();
     proxy.refuse(claim.clone(), 503, "overloaded").await;
+    // Many clients ask again at once, so the answer waits. Half of the pause: the clocks of two
+    // processes are no measure of it.
+    assert!(began.elapsed() >= Duration::from_millis(50));
     gate.open();
     forwarded(holder).await;
     assert_eq!(proxy.send(claim).await.status(), 204);
