@@ -100,6 +100,33 @@ over_both_stores! {
     }
 }
 
+#[tokio::test]
+async fn a_token_is_believed_up_to_its_bound() {
+    let bounds = "{ reuse: once, token: { max_jump: 10, max: 1000 } }";
+    let (upstream, proxy) = fenced(&Store::sqlite(), bounds).await;
+    for (id, token, leaps) in [
+        (7, 1001, true),
+        (7, 995, false),
+        (7, 1001, true),
+        (7, 1000, false),
+        (8, 1, false),
+        (8, 12, true),
+        (8, 11, false),
+        // It has not been spent.
+        (8, 12, false),
+    ] {
+        let write = put(&format!("/orders/{id}")).token(token);
+        if leaps {
+            proxy.refuse(write, 422, "implausible-token").await;
+        } else {
+            proxy.forward(write).await;
+        }
+    }
+    proxy.stale(put("/orders/8").token(12)).await;
+    assert_eq!(upstream.tokens("order:7"), [995, 1000]);
+    assert_eq!(upstream.tokens("order:8"), [1, 11, 12]);
+}
+
 /// The store decides, so that no proxy judges by a mark that has long been passed.
 #[tokio::test]
 async fn two_proxies_judge_by_the_same_mark() {
