@@ -119,7 +119,8 @@ async fn a_token_of_fifteen_characters_lets_nobody_in() {
     let short = dir.path().join("short");
     std::fs::write(&short, "fifteen letters\n").expect("the directory is writable");
     let config = config.with(&json!({ "admin": { "read_token_file": short } }).to_string());
-    let (_, said) = Proxy::run_with(&config, &["check"]).await;
+    let (status, said) = Proxy::run_with(&config, &["check"]).await;
+    assert!(status.success(), "{said}");
     for part in ["admin.read_token_file: ", "fewer than 16 characters"] {
         assert!(said.contains(part), "{said}");
     }
