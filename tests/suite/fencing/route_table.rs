@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, eventually, forwarded, get, or_return,
     over_both_stores, put, request,
@@ -35,7 +37,7 @@ pub(super) async fn accept(config: &Config, word: &str) {
 
 /// Waits until this stands in a line of the log.
 pub(super) async fn logged(proxy: &Proxy, words: &[&str]) {
-    let has = |line: &serde_json::Value| {
+    let has = |line: &Value| {
         let line = line.to_string();
         words.iter().all(|word| line.contains(word))
     };
@@ -301,9 +303,13 @@ async fn two_live_proxies_with_different_routes_say_so() {
     reload(&a, &more, true).await;
     for proxy in [&a, &b] {
         proxy.until_none(mismatch).await;
+        logged(proxy, &["have the same route table again"]).await;
+        let differ = |line: &Value| line.to_string().contains("different route tables");
+        let told = proxy.logs().into_iter().filter(differ).count();
+        assert_eq!(told, 1, "once, and not at every look");
         eventually("none in /readyz", || async {
             let said = proxy.ask("/readyz").await.json();
-            (said["other_route_tables"] == serde_json::json!([])).then_some(())
+            (said["other_route_tables"] == json!([])).then_some(())
         })
         .await;
     }
