@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, eventually, forwarded, get, or_return,
     over_both_stores, put, request,
@@ -361,6 +362,7 @@ async fn a_running_proxy_keeps_new_keys_out_of_its_file() {
     let upstream = Upstream::start().await;
     let old = Config::new(&upstream, &Store::sqlite()).with(&routes(&[ORDERS]));
     let proxy = Proxy::start(&old).await;
-    Proxy::fails_for(&old.with(&routes(&[ITEMS])), ACCEPT, &["in use"]).await;
+    let said = Proxy::fails_for(&old.with(&routes(&[ITEMS])), ACCEPT, &["in use"]).await;
+    assert!(!said.contains(ADMIN_TOKEN));
     drop(proxy);
 }
