@@ -113,6 +113,7 @@ over_both_stores! {
         assert!(!upstream.arrivals()[0].left, "the exchange goes on without its client");
         gate.open();
         forwarded(newer).await;
+        assert_eq!(proxy.count("fencepost_unknown_outcomes", &[]).await, 0);
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
     }
