@@ -3,6 +3,8 @@
 use super::route_table::{ORDERS, accept, logged, reload, routes};
 use crate::support::{Config, Proxy, Store, Upstream, or_return, over_both_stores, put};
 
+/// The log line of a change, which `docs/guarantees.md` names.
+const DIFFERENTLY: &str = "the new routes treat some requests differently";
 /// A finding about a route that observes.
 const OBSERVES: &str = "unfenced: the route only observes (route /orders/{id}/{*rest})";
 /// A finding about a route that has enforced before.
@@ -36,7 +38,8 @@ over_both_stores! {
         }
         reload(&proxy, &enforced, true).await;
         proxy.stale(put("/orders/7").token(42)).await;
-        logged(&proxy, &[&format!("until now it passes {OBSERVES}"), "it is fenced as"]).await;
+        let begins = "with the new routes it is fenced as order:{id}";
+        logged(&proxy, &[DIFFERENTLY, &format!("until now it passes {OBSERVES}; {begins}")]).await;
         proxy.stop().await;
         assert_eq!(upstream.count(), 3);
         // What was accepted keeps nothing.
@@ -82,7 +85,8 @@ async fn a_roll_out_leads_to_observing_and_back() {
     observing.forward(put("/orders/7").token(43)).await;
     let again = Proxy::start(&config).await;
     let before = "until now it passes unfenced: the route only observes (route /orders/{id})";
-    logged(&again, &[before, "with the new routes it is fenced as"]).await;
+    let begins = [DIFFERENTLY, before, "with the new routes it is fenced as"];
+    logged(&again, &begins).await;
     again.stale(put("/orders/7").token(42)).await;
     observing.stop().await;
     again.stale(put("/orders/7").token(42)).await;
