@@ -93,6 +93,7 @@ async fn alone() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+    assert!(cases.len() > 150, "only {} cases", cases.len());
 }
 
 /// Cases that leave the connection open and are short enough to be sent before anything is read.
