@@ -155,7 +155,7 @@ install_packages() {
 install_python_tools() {
     tools=target/tools/python
     if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpbin, httpx, kosoku, kubernetes_validate, moto, opentelemetry.proto, patroni, psycopg, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
+        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpbin, httpx, kosoku, kubernetes_validate, moto, opentelemetry.proto, patroni, psycopg, redis, requests, temporalio, websocket, yaml' 2>/dev/null; then
         echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
         # Most of what they bring is never imported, and need not be compiled.
         quick="-q --disable-pip-version-check --no-compile"

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// Of each package of `tests/tools/requirements.txt` and `programs.txt` that a test uses, a module.
 const PACKAGES: &str = "aiohttp boto3 celery cheroot flask_cors grpc helm_python httpbin httpx kosoku \
      kubernetes_validate moto opentelemetry.proto patroni psycopg redbot redis requests schemathesis \
-     temporalio waitress webdav_tck websocket wsgidav yaml";
+     temporalio webdav_tck websocket wsgidav yaml";
 
 /// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
 /// so, if there is none.
