@@ -67,17 +67,17 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
-etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
-redis-server:redis-server:client_recipes:: and tool_recipes:: with Redis
-redis-tools:redis-cli:client_recipes:: and tool_recipes:: with Redis
-nginx-light:nginx:lock_services::, spelling:: with nginx, webdav::, peers::
+etcd-server:etcd:attach::holders, lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
+etcd-client:etcdctl:attach::holders, lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
+redis-server:redis-server:attach::holders, client_recipes:: and tool_recipes:: with Redis
+redis-tools:redis-cli:attach::holders, client_recipes:: and tool_recipes:: with Redis
+nginx-light:nginx:gateways::, lock_services::, spelling:: with nginx, webdav::, peers::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:peers::dav::litmus
 litmus:litmus:peers::dav::litmus
 git:git:peers::clients::git
 fcgiwrap:fcgiwrap:peers::clients::git
 npm:npm:peers::http::http_cache_tests
-haproxy:haproxy:fire::patroni
+haproxy:haproxy:gateways::, fire::patroni
 python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::, peers::http::http_cache_tests
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
@@ -86,7 +86,7 @@ default-jdk-headless:javac:client_recipes:: with Java
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 jq:jq:commands::
-curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
+curl:curl:attach::holders, lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -102,7 +102,7 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:attach::holders, chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
 '
 
 # No package of Debian's has it.
