@@ -106,7 +106,13 @@ async fn the_rules_do_what_their_cases_say() {
     let promtool = or_return!(tool("promtool"));
     for arguments in [
         &["check", "rules", "alerts.yaml"][..],
-        &["test", "rules", "alerts.test.yaml", "alerts.days.test.yaml"],
+        &[
+            "test",
+            "rules",
+            "alerts.test.yaml",
+            "alerts.minutes.test.yaml",
+            "alerts.days.test.yaml",
+        ],
     ] {
         let mut command = Command::new(&promtool);
         // It would spend a third of its time on collecting garbage of some megabytes.
