@@ -273,12 +273,13 @@ fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
         Form::Ambiguous => ("PUT", format!("/orders/x/../{id}"), Errand::Wrong),
         Form::NoRoute => ("PUT", format!("/nowhere/{id}"), Errand::Wrong),
         Form::WrongMethod => ("PATCH", path, Errand::Wrong),
-        Form::Malformed(_) | Form::TooLarge => ("PUT", path, Errand::Wrong),
+        Form::Malformed(method, _) => (method, path, Errand::Wrong),
+        Form::TooLarge => ("PUT", path, Errand::Wrong),
     };
     let mut made = request(method, &path).header(NONCE, nonce);
     if let Some(token) = ask.token {
         made = made.token(token);
-    } else if let Form::Malformed(token) = ask.form {
+    } else if let Form::Malformed(_, token) = ask.form {
         made = made.token(token);
     }
     if ask.form == Form::Claim {

@@ -101,8 +101,8 @@ pub enum Form {
     /// With the token that it shows, or none.
     Get,
     Claim,
-    /// With this in the token's place.
-    Malformed(&'static str),
+    /// By this method, with this in the token's place.
+    Malformed(&'static str, &'static str),
     /// A path that two servers may read in two ways.
     Ambiguous,
     NoRoute,

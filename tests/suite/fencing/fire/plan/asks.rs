@@ -166,10 +166,14 @@ impl Plan {
         match random.random_range(0..100) {
             0..6 => ask.form = Form::Claim,
             6..9 => (ask.form, ask.token) = (Form::Get, None),
-            9..11 => (ask.form, ask.token) = (pick(&forms, random.random()), None),
+            9..11 => {
+                let forms = [Form::Put, Form::Post, Form::Delete];
+                (ask.form, ask.token) = (pick(&forms, random.random()), None);
+            }
             11..13 => {
-                let malformed = ["-3", "0x1f", "1, 2"].map(Form::Malformed);
-                (ask.form, ask.token) = (pick(&malformed, random.random()), None);
+                let method = pick(&["PUT", "POST", "DELETE", "GET"], random.random());
+                let token = pick(&["-3", "0x1f", "1, 2"], random.random());
+                (ask.form, ask.token) = (Form::Malformed(method, token), None);
             }
             13 => ask.form = Form::Ambiguous,
             14 => ask.form = Form::NoRoute,
@@ -179,7 +183,7 @@ impl Plan {
             31..45 => (ask.form, ask.conduct) = (Form::Get, conduct(random)),
             _ => (ask.form, ask.conduct) = (pick(&forms, random.random()), conduct(random)),
         }
-        if matches!(ask.form, Form::Put | Form::Post) {
+        if let Form::Put | Form::Post | Form::Malformed("PUT" | "POST", _) = ask.form {
             ask.size = pick(&[0, 40, 2_000, LARGE], random.random());
         }
         ask
