@@ -12,20 +12,22 @@ mod strict;
 mod template;
 mod wanted;
 
+use std::fmt::Write as _;
+
 use self::cases::EdgeCase;
 use self::http2::Http2Case;
 use self::recorder::Recorder;
 use self::stage::Stage;
 use self::wanted::Wanted;
 
-/// Plays all cases: none may fail, and nothing may arrive that no case has to do with. `shown`: a
+/// Plays all cases; returns what fails, and what arrives that no case has to do with. `shown`: a
 /// case, for a failure.
-async fn come_out<C>(
+async fn failures<C>(
     cases: &[C],
     play: impl AsyncFn(&C, &Stage) -> Result<(), String>,
     wanted: impl Fn(&C) -> &Wanted,
     shown: impl Fn(&C) -> String,
-) {
+) -> Vec<String> {
     let stage = Stage::start().await;
     let played = Stage::play(cases, |case| play(case, &stage)).await;
     let end = stage.end().await;
@@ -34,8 +36,12 @@ async fn come_out<C>(
         Some(format!("{why}: {}", shown(case)))
     });
     let is_case = |word: &[u8]| word[0] == b'k' && word[1..].iter().all(u8::is_ascii_digit);
-    let failures: Vec<String> = failed.chain(end.strays(is_case)).collect();
-    report(&failures, cases.len());
+    failed.chain(end.strays(is_case)).collect()
+}
+
+async fn failures_of(cases: &[EdgeCase]) -> Vec<String> {
+    let play = async |case: &EdgeCase, stage: &Stage| case.play(stage).await;
+    failures(cases, play, |case| &case.wanted, EdgeCase::shown).await
 }
 
 fn report(failures: &[String], of: usize) {
@@ -48,14 +54,50 @@ fn report(failures: &[String], of: usize) {
 async fn every_case_of_the_corpus_comes_out_as_it_must() {
     let cases = cases::all();
     assert!(cases.len() >= 250, "only {} cases", cases.len());
-    let play = async |case: &EdgeCase, stage: &Stage| case.play(stage).await;
-    come_out(&cases, play, |case| &case.wanted, EdgeCase::shown).await;
+    report(&failures_of(&cases).await, cases.len());
+}
+
+/// Each key of a case can fail: these expect something wrong, and the complaint says it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_expectation_fails() {
+    let mut group = r#"
+        [[group]]
+        basis = "policy: a request that passes"
+        send = "{put}X-A: b\r\nContent-Length: 3\r\n\r\nabc"
+        status = 200
+        arrives = "PUT /orders/{id}"
+    "#
+    .to_owned();
+    let closes = r#"send = "{put}Connection: close\r\n\r\n", then = "open""#;
+    let wrong = [
+        ("status = 201", "HTTP/1.1 200 OK: seen"),
+        (r#"arrives = "PUT /orders/other""#, "[\"PUT /orders/k"),
+        (r#"with = ["X-A: c"]"#, "X-A: [\"b\"], instead of \"c\""),
+        (r#"without = ["x-a"]"#, "x-a: [\"b\"], where none"),
+        (r#"body = "ab""#, "the body Ok([97, 98, 99])"),
+        (r#"framing = "chunked""#, "framed by Length"),
+        (r#"interim = ["100"]"#, "the interim answers []"),
+        ("mark = 8", "left the mark Some(7), instead of Some(8)"),
+        (r#"then = "closed""#, "HTTP/1.1 200 OK, where"),
+        (closes, "closed, where"),
+    ];
+    for (at, (expected, _)) in wrong.iter().enumerate() {
+        writeln!(group, "case.n{at} = {{ {expected} }}").expect("a String takes all");
+    }
+    let table = toml::from_str(&group).expect("TOML");
+    let failed = failures_of(&cases::of_file("wrong", &table, 0)).await;
+    assert_eq!(failed.len(), wrong.len(), "{failed:#?}");
+    for (failure, (expected, complaint)) in failed.iter().zip(wrong) {
+        assert!(failure.starts_with(complaint), "{expected}: {failure}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_case_over_http_2_comes_out_as_it_must() {
     let play = async |case: &Http2Case, stage: &Stage| case.play(stage.proxy.data()).await;
-    come_out(&http2::all(), play, |case| &case.wanted, Http2Case::shown).await;
+    let cases = http2::all();
+    let failed = failures(&cases, play, |case| &case.wanted, Http2Case::shown).await;
+    report(&failed, cases.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

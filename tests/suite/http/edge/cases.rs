@@ -58,11 +58,16 @@ pub fn all() -> Vec<EdgeCase> {
     let mut cases = Vec::new();
     for (file, table) in template::files("tests/edge") {
         if file != "http2" {
-            let entries = template::entries(&file, &table, "send", cases.len());
-            cases.extend(entries.into_iter().map(EdgeCase::new));
+            cases.extend(of_file(&file, &table, cases.len()));
         }
     }
     cases
+}
+
+/// The cases of one file. `from`: how many there were before.
+pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<EdgeCase> {
+    let entries = template::entries(file, table, "send", from);
+    entries.into_iter().map(EdgeCase::new).collect()
 }
 
 impl EdgeCase {

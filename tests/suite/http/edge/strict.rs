@@ -1,7 +1,9 @@
 //! A reader of requests exactly as RFC 9112 defines them, without trailers: only these may arrive at
-//! the upstream. It shares no code with the program. It also refuses anything that another server might read in
-//! another way, so that an arrival which passes here has one reading everywhere. That is why it
-//! stands beside the suite's other reader ([`crate::support::wire`]), which is lenient on purpose.
+//! the upstream. It shares `httparse` with the program (hyper reads heads by it), and nothing else:
+//! bare line ends, target, host and framing are checked here. It also refuses anything that another
+//! server might read in another way, so that an arrival which passes here has one reading
+//! everywhere. That is why it stands beside the suite's other reader ([`crate::support::wire`]),
+//! which is lenient on purpose.
 
 use httparse::{EMPTY_HEADER, Status};
 use serde::Deserialize;
