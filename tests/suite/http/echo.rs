@@ -10,6 +10,7 @@ use std::iter;
 use std::net::SocketAddr;
 
 use self::cases::EchoCase;
+pub use self::cases::noise;
 use crate::support::client::Exchange;
 use crate::support::upstream::Arrival;
 use crate::support::wait::soon;

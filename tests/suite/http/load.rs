@@ -5,9 +5,9 @@
 //! a minute of each attack (`FENCEPOST_LONG=1 benches/run.sh --only edge` does that with the
 //! release build). The measurements are printed.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::echo::noise;
 use crate::support::client::Exchange;
 use crate::support::http2::{Http2, Outcome, fenced_head};
 use crate::support::process::many_descriptors;
@@ -38,7 +39,7 @@ const ROOM: u64 = 64 << 20;
 /// A proxy before an upstream that keeps no body, and answers as many bytes as the query asks for.
 async fn started(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
-    upstream.pour_bodies_into(|_| {});
+    upstream.pour_bodies_into(|_, _| {});
     upstream.otherwise(|head| {
         let Some((path, size)) = head.word(1).split_once('=') else {
             return vec![Step::ok()];
@@ -212,12 +213,13 @@ async fn slow_clients() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_bodies() {
-    let size: u64 = scale(64 << 20, 1 << 30);
+    let size = BLOCK as u64 * scale(1_025, 16_400);
     let (upstream, mut proxy) = started("body: { timeout: 600s }").await;
-    let received = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&received);
-    upstream.pour_bodies_into(move |piece| {
-        count.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    let uploads = Arc::new(Mutex::new(BTreeMap::new()));
+    let (checked, block) = (Arc::clone(&uploads), noise(BLOCK));
+    upstream.pour_bodies_into(move |arrival, piece| {
+        let mut checked = checked.lock().expect("no panic under it");
+        check(&block, checked.entry(arrival).or_default(), piece);
     });
     let healthy = Healthy::start(&mut proxy).await;
     let mut transfers = JoinSet::new();
@@ -226,7 +228,8 @@ async fn long_bodies() {
     }
     let all = async {
         while let Some(moved) = transfers.join_next().await {
-            assert_eq!(moved.expect("no panic").expect("a whole transfer"), size);
+            let read = moved.expect("no panic").expect("a whole transfer");
+            assert_eq!(read, size, "of a download");
         }
     };
     let began = Instant::now();
@@ -241,14 +244,30 @@ async fn long_bodies() {
     );
     let grown = healthy.end(&what, &mut proxy).await;
     assert!(grown < 24 << 20, "{grown} bytes");
-    assert_eq!(received.load(Ordering::Relaxed), 2 * size);
+    let uploads = uploads.lock().expect("no panic under it");
+    let lengths: Vec<u64> = uploads.values().copied().collect();
+    assert_eq!(lengths, [size, size], "of the uploads");
+}
+
+/// The length of the block that a long body repeats. It is no power of two, so that nothing can be
+/// lost or doubled in blocks unseen.
+const BLOCK: usize = 65_521;
+
+/// Compares the next piece of a long body with what it must be.
+fn check(block: &[u8], read: &mut u64, mut piece: &[u8]) {
+    while !piece.is_empty() {
+        let due = &block[usize::try_from(*read % BLOCK as u64).expect("below its length")..];
+        let now = piece.len().min(due.len());
+        assert!(piece[..now] == due[..now], "other bytes after {read}");
+        *read += now as u64;
+        piece = &piece[now..];
+    }
 }
 
 /// A long body, by its length or in chunks: what frames it, its bytes again and again, how often,
 /// and what ends it.
 fn body(chunked: bool, size: u64) -> (String, Vec<u8>, u64, &'static str) {
-    let piece = vec![b'x'; 256 << 10];
-    let times = size / (256 << 10);
+    let (piece, times) = (noise(BLOCK), size / BLOCK as u64);
     if chunked {
         let framing = "Transfer-Encoding: chunked".to_owned();
         (framing, chunk(&piece), times, "0\r\n\r\n")
@@ -274,9 +293,9 @@ async fn both_ways(to: SocketAddr, chunked: bool, size: u64) -> std::io::Result<
     exchange.wire.send(end.as_bytes()).await?;
     let head = exchange.head().await?;
     assert_eq!(head.word(1), "200", "{head:?}");
-    let mut read = 0;
-    let count = |piece: &[u8]| read += piece.len() as u64;
+    let (mut read, block) = (0, noise(BLOCK));
     let framing = head.response_framing(false);
-    exchange.wire.body(framing, count).await?;
+    let sink = |piece: &[u8]| check(&block, &mut read, piece);
+    exchange.wire.body(framing, sink).await?;
     Ok(read)
 }

@@ -128,8 +128,8 @@ impl Arrival {
 type Matcher = Box<dyn Fn(&Head) -> bool + Send>;
 type Script = Box<dyn FnMut(&Head) -> Vec<Step> + Send>;
 
-/// Gets the pieces of bodies in place of [`Arrival::body`].
-type Sink = Box<dyn FnMut(&[u8]) + Send>;
+/// Gets the pieces of bodies in place of [`Arrival::body`], each with the number of its arrival.
+type Sink = Box<dyn FnMut(usize, &[u8]) + Send>;
 
 struct Shared {
     arrivals: Vec<Arrival>,
@@ -292,8 +292,9 @@ impl Upstream {
         self.lock().otherwise = Box::new(script);
     }
 
-    /// Keeps no body from now on: `sink` gets the pieces as they come.
-    pub fn pour_bodies_into(&self, sink: impl FnMut(&[u8]) + Send + 'static) {
+    /// Keeps no body from now on: `sink` gets the pieces as they come, each with the
+    /// number of its arrival.
+    pub fn pour_bodies_into(&self, sink: impl FnMut(usize, &[u8]) + Send + 'static) {
         self.lock().sink = Some(Box::new(sink));
     }
 

@@ -80,7 +80,7 @@ impl Note {
     fn body(&self, bytes: &[u8]) {
         let poured = self.desk.update(|shared| {
             let sink = shared.sink.as_mut();
-            sink.map(|sink| sink(bytes)).is_some()
+            sink.map(|sink| sink(self.index, bytes)).is_some()
         });
         if !poured {
             self.note(|arrival| arrival.body.extend_from_slice(bytes));
