@@ -207,7 +207,10 @@ else
     # machine. In a session of its own, so that all of it ends if this script does. The tests below
     # report what it comes to.
     aside() {
-        setsid nice -n 19 sh -c "$@" >/dev/null 2>&1 &
+        # Linux weighs sessions against each other, and `nice` only within one.
+        script="echo 19 >/proc/self/autogroup; $1"
+        shift
+        setsid nice -n 19 sh -c "$script" "$@" >/dev/null 2>&1 &
         aside="$aside -$!"
     }
     install &
