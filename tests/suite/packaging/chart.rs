@@ -23,7 +23,7 @@ fn the_pods_roll_for_what_a_reload_cannot_change() {
 
 #[test]
 fn what_does_not_fence_is_refused_with_the_reason() {
-    check(&["refused"], 138);
+    check(&["refused"], 137);
 }
 
 #[test]
