@@ -102,7 +102,7 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:attach::holders, chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:attach::holders, book::, chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
 '
 
 # No package of Debian's has it.
@@ -222,8 +222,8 @@ else
     # Where nothing is compiled yet, what makes the next build shorter makes this one longer. A panic
     # names its line without debug information too.
     [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
-    # They share nothing with the program.
-    aside 'cargo test --locked --no-run -p fencepost-model --target-dir target/model; .ci/book'
+    # It shares nothing with the program.
+    aside 'cargo test --locked --no-run -p fencepost-model --target-dir target/model'
     cargo test --locked --no-run
     wait $installing
     mutants=$(mktemp -d target/mutants.XXXXXX)
@@ -235,7 +235,7 @@ else
     ' sh "$mutants" "$(missing)"
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -p fencepost -p fencepost-conformance -- \
-        --skip fire:: --skip image:: --skip book::
+        --skip fire:: --skip image::
     cargo test --locked -p fencepost-model --target-dir target/model --test holds
     # Seconds of fuzzing, the same each time too; docs/internals/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
@@ -248,7 +248,7 @@ else
     else
         tests/mutants.sh --built "$mutants"
     fi
-    tests/again.sh --locked --test suite -- image:: book::
+    tests/again.sh --locked --test suite -- image::
     # The histories play several at a time by themselves, and count milliseconds: they have the
     # machine for themselves.
     tests/again.sh --locked --test suite -- fire::
