@@ -67,11 +67,11 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:attach::holders, lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
-etcd-client:etcdctl:attach::holders, lock_services::, readme::, client_recipes:: and tool_recipes:: with etcd
-redis-server:redis-server:attach::holders, client_recipes:: and tool_recipes:: with Redis
-redis-tools:redis-cli:attach::holders, client_recipes:: and tool_recipes:: with Redis
-nginx-light:nginx:gateways::, lock_services::, spelling:: with nginx, webdav::, peers::
+etcd-server:etcd:attach::holders, readme::, client_recipes:: and tool_recipes:: with etcd, fire::patroni
+etcd-client:etcdctl:attach::holders, readme::, client_recipes:: and tool_recipes:: with etcd
+redis-server:redis-server:client_recipes:: and tool_recipes:: with Redis
+redis-tools:redis-cli:client_recipes:: and tool_recipes:: with Redis
+nginx-light:nginx:gateways::, spelling:: with nginx, webdav::, peers::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:peers::dav::litmus
 litmus:litmus:peers::dav::litmus
 git:git:peers::clients::git
@@ -84,9 +84,8 @@ node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
 golang-go:go:client_recipes:: with Go
 default-jdk-headless:javac:client_recipes:: with Java
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java
-python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 jq:jq:commands::
-curl:curl:attach::holders, lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
+curl:curl:attach::holders, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -99,10 +98,11 @@ chromium:chromium:page::the_page_is_well_in_a_browser
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
 iproute2:ip:image::, admin_port::access
+mount:mount:full_disk::
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:attach::holders, book::, chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:book::, chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
 '
 
 # No package of Debian's has it.
