@@ -175,7 +175,6 @@ pub enum Mutant {
 /// How large a run is.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    pub name: &'static str,
     /// 2 or 3.
     pub proxies: usize,
     /// Tokens are 1 to this.
@@ -200,37 +199,25 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    #[must_use]
-    pub const fn new(name: &'static str, features: Features) -> Self {
-        Self {
-            name,
-            proxies: 2,
-            tokens: 3,
-            openings: 2,
-            exchanges: 2,
-            late: 1,
-            publications: 2,
-            lives: 1,
-            mortal: 3,
-            features,
-            mutant: None,
-            judged: u16::MAX,
-        }
-    }
+    /// Two proxies, and nothing unusual.
+    pub const PLAIN: Self = Self {
+        proxies: 2,
+        tokens: 3,
+        openings: 2,
+        exchanges: 2,
+        late: 1,
+        publications: 2,
+        lives: 1,
+        mortal: 3,
+        features: Features::NONE,
+        mutant: None,
+        judged: u16::MAX,
+    };
 
-    /// The same under another name, with other things that may happen.
+    /// The same, where these may happen too.
     #[must_use]
-    pub const fn named(self, name: &'static str, features: Features) -> Self {
-        Self {
-            name,
-            features,
-            ..self
-        }
-    }
-
-    /// The same with these things that may happen.
-    #[must_use]
-    pub const fn having(self, features: Features) -> Self {
+    pub const fn and(self, more: Features) -> Self {
+        let features = self.features.and(more);
         Self { features, ..self }
     }
 
@@ -250,6 +237,11 @@ impl Bounds {
 
     pub(crate) fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+
+    /// What is wrong where this mistake is made, and right elsewhere.
+    pub(crate) fn either<T>(&self, mutant: Mutant, wrong: T, right: T) -> T {
+        if self.is(mutant) { wrong } else { right }
     }
 
     /// Returns whether the store may come back with less than it had acknowledged.

@@ -78,8 +78,7 @@ impl State {
             {
                 *sent &= held;
             }
-            let later = [Mutant::LookLosesLater, Mutant::LookFreesLater];
-            let later = later.into_iter().any(|mutant| bounds.is(mutant));
+            let later = bounds.is(Mutant::LookLosesLater) || bounds.is(Mutant::LookFreesLater);
             proxy.look = proxy.look.filter(|(sent, _)| *sent > 0 || later);
         }
         self.forget_numbers(bounds);
@@ -114,8 +113,7 @@ impl State {
     /// What a publication says is reduced to what it ends, but for the mutants that mix two of
     /// them. One about a dead instance is not recorded. What ends for good leaves the row at once.
     fn tidy_publications(&mut self, bounds: &Bounds) {
-        let mixed = [Mutant::FieldsMixed, Mutant::ComposedInTwoSteps];
-        let mixed = mixed.into_iter().any(|mutant| bounds.is(mutant));
+        let mixed = bounds.is(Mutant::FieldsMixed) || bounds.is(Mutant::ComposedInTwoSteps);
         let lives = self.store.lives;
         for (at, proxy) in self.proxies.iter_mut().enumerate() {
             for place in &mut proxy.publications {

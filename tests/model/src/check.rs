@@ -18,15 +18,25 @@ pub type Action = (&'static str, usize, usize);
 /// A condition that some state must meet, by its name.
 pub type Reached<M> = (&'static str, fn(&M, &<M as Run>::State) -> bool);
 
+/// The conditions to be met where this is so of the bounds.
+pub type Conditions<M> = &'static [(fn(&M) -> bool, &'static [Reached<M>])];
+
+/// [`Run::REACHED`], as a table.
+macro_rules! reached {
+    (|$b:ident, $s:ident| $(($needs:expr) { $($name:literal: $holds:expr;)* })*) => {
+        #[allow(unused_variables, reason = "most look at the state alone")]
+        const REACHED: Conditions<Self> =
+            &[$((|$b| $needs, &[$(($name, |$b, $s| $holds)),*])),*];
+    };
+}
+pub(crate) use reached;
+
 /// A model within its bounds.
-pub trait Run: Sized {
-    type State: Copy + Debug + Hash + PartialEq;
+pub trait Run: Sized + 'static {
+    type State: Copy + Debug + Hash + PartialEq + 'static;
 
     /// The guarantees, with the bit of [`Self::broken`] of each.
     const GUARANTEES: &'static [(&'static str, u16)];
-
-    /// The run's name, and its mistake if it has one.
-    fn name(&self) -> String;
 
     fn first(&self) -> Self::State;
 
@@ -38,8 +48,8 @@ pub trait Run: Sized {
 
     fn broken(state: &Self::State) -> u16;
 
-    /// The conditions to be met, so that the search is known not to be empty.
-    fn reached(&self) -> Vec<Reached<Self>>;
+    /// So that the search is known not to be empty. Written by [`reached`].
+    const REACHED: Conditions<Self>;
 }
 
 /// The steps from one state.
@@ -73,30 +83,31 @@ struct Search<S> {
 }
 
 /// What a state is known by.
-fn hash<S: Hash>(hasher: &FixedState, state: &S) -> u64 {
-    hasher.hash_one(state)
+fn hash<S: Hash>(state: &S) -> u64 {
+    FixedState::default().hash_one(state)
 }
+
+/// For each state the one before it, both by their hashes.
+type Parents = HashMap<u64, u64, FixedState>;
 
 /// Looks at all states, the nearest ones first, until one breaks a guarantee.
 fn search<M: Run>(model: &M, mut look: impl FnMut(&M::State)) -> Search<M::State> {
-    let hasher = FixedState::default();
-    let mut parents = HashMap::with_hasher(hasher.clone());
     let mut level = vec![model.first()];
-    parents.insert(hash(&hasher, &level[0]), 0);
+    let mut parents = Parents::from_iter([(hash(&level[0]), 0)]);
     let (mut steps, mut depth, mut wrong) = (0, 0, None);
     while !level.is_empty() && wrong.is_none() {
         depth += 1;
         let mut next = Vec::new();
         for state in &level {
             look(state);
-            let own = hash(&hasher, state);
+            let own = hash(state);
             if M::broken(state) > 0 {
                 wrong = Some(way(model, &parents, own));
                 break;
             }
             let found = |_, to: M::State| {
                 steps += 1;
-                if let Entry::Vacant(unknown) = parents.entry(hash(&hasher, &to)) {
+                if let Entry::Vacant(unknown) = parents.entry(hash(&to)) {
                     unknown.insert(own);
                     next.push(to);
                 }
@@ -118,11 +129,7 @@ fn search<M: Run>(model: &M, mut look: impl FnMut(&M::State)) -> Search<M::State
 }
 
 /// The steps to the state of this hash.
-fn way<M: Run>(
-    model: &M,
-    parents: &HashMap<u64, u64, FixedState>,
-    to: u64,
-) -> Vec<(Action, M::State)> {
+fn way<M: Run>(model: &M, parents: &Parents, to: u64) -> Vec<(Action, M::State)> {
     let hashes: Vec<u64> = successors(Some(to), |own| parents.get(own).copied()).collect();
     let mut at = model.first();
     // The last of them are that of the first state, and its parent's, which it has not.
@@ -130,7 +137,7 @@ fn way<M: Run>(
     let steps = hashes.map(|own| {
         let (state, mut step) = (&at, None);
         let found = |action, to: M::State| {
-            if hash(parents.hasher(), &to) == *own {
+            if hash(&to) == *own {
                 step = Some((action, to));
             }
         };
@@ -153,16 +160,17 @@ fn violated<M: Run>(way: &[(Action, M::State)]) -> Vec<&'static str> {
     violated.map(|(name, _)| *name).collect()
 }
 
-/// Looks at every state within the bounds, however long it takes, and prints how many differ, how
-/// many steps lie between them, and the longest of all shortest ways to one.
+/// Looks at every state within the bounds, however long it takes, and prints under this name how
+/// many differ, how many steps lie between them, and the longest of all shortest ways to one.
 ///
 /// # Panics
 ///
 /// When a guarantee is broken somewhere (with the way there), or when something that should happen
 /// never does.
-pub fn exhaust<M: Run>(model: &M) {
-    let (began, name) = (Instant::now(), model.name());
-    let mut pending = model.reached();
+pub fn exhaust<M: Run>(name: &str, model: &M) {
+    let began = Instant::now();
+    let here = M::REACHED.iter().filter(|(needs, _)| needs(model));
+    let mut pending: Vec<_> = here.flat_map(|(_, conditions)| *conditions).collect();
     let found = search(model, |state| {
         pending.retain(|(_, holds)| !holds(model, state));
     });
@@ -184,13 +192,13 @@ pub fn exhaust<M: Run>(model: &M) {
     assert!(pending.is_empty(), "{name}: never reached: {pending:?}");
 }
 
-/// Finds the shortest way to break a guarantee, and prints it.
+/// Finds the shortest way to break a guarantee, and prints it under this name.
 ///
 /// # Panics
 ///
 /// When there is none.
-pub fn refute<M: Run>(model: &M) {
-    let (name, found) = (model.name(), search(model, |_| ()));
+pub fn refute<M: Run>(name: &str, model: &M) {
+    let found = search(model, |_| ());
     let states = found.states;
     let Some(way) = found.wrong else {
         panic!("{name}: no counterexample in {states} states");

@@ -76,11 +76,7 @@ const OF_INSTANCES: Table = &[
     (Features::LEASE, "Settle", life::settle),
 ];
 const OF_OPERATORS: Table = &[
-    (
-        Features::OVERRIDE,
-        "OverrideAnother",
-        operators::override_another,
-    ),
+    (Features::OVERRIDE, "RaiseEra", operators::raise_era),
     (Features::PRUNE, "Prune", operators::prune),
 ];
 const OF_LOWER_TOKENS: Table = &[(Features::OVERRIDE, "Override", operators::override_mark)];

@@ -60,7 +60,6 @@ pub enum Mutant {
     reason = "they are what they say, and all of them vary freely"
 )]
 pub struct Bounds {
-    pub name: &'static str,
     pub requests: &'static [Request],
     /// The upstream is asked about an unknown outcome, and its answer is true.
     pub look_up: bool,
@@ -80,9 +79,8 @@ pub struct Bounds {
 impl Bounds {
     /// `unknown: refuse`, without a look-up, and with everything that may happen.
     #[must_use]
-    pub const fn new(name: &'static str, requests: &'static [Request]) -> Self {
+    pub const fn new(requests: &'static [Request]) -> Self {
         Self {
-            name,
             requests,
             look_up: false,
             forward: false,

@@ -1,6 +1,6 @@
 //! The events, a function for each that is more than a line. `None`: not now.
 
-use super::state::{Attempt, Broken, Found, Life, Phase, Progress, Row, Source, State, Statement};
+use super::state::{Attempt, Broken, Found, Life, Phase, Progress, Row, State, Statement};
 use super::{Bounds, Mutant};
 use crate::check::{Action, Steps};
 
@@ -81,6 +81,10 @@ impl State {
         let was = std::mem::replace(&mut self.life, to);
         (was == from).then_some(())
     }
+
+    fn record(&mut self, progress: Progress) {
+        self.row.as_mut().expect("it was found").progress = progress;
+    }
 }
 
 /// Gives a permit, if nothing with another token has one.
@@ -129,16 +133,12 @@ fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
         },
         Statement::Retake if is(s, from, Mutant::RetakeWithoutName) => s.row = Some(begun),
         Statement::Learn if is(s, from, Mutant::KnownWithoutName) => {
-            s.know(None);
+            s.record(Progress::Known(None));
             return Found::Known(None);
         }
-        Statement::Know if is(s, own, Mutant::KnownWithoutName) => s.know(own),
+        Statement::Know if is(s, own, Mutant::KnownWithoutName) => s.record(Progress::Known(own)),
         Statement::GiveBack if is(s, own, Mutant::GiveBackWithoutName) => give_back(b, s, r),
-        Statement::Settle if is(s, own, Mutant::SettledWithoutName) => {
-            s.row
-                .iter_mut()
-                .for_each(|row| row.progress = Progress::Settled);
-        }
+        Statement::Settle if is(s, own, Mutant::SettledWithoutName) => s.record(Progress::Settled),
         _ => return Found::UnderWay,
     }
     Found::Own
@@ -148,22 +148,11 @@ fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
 fn give_back(b: &Bounds, s: &mut State, r: usize) {
     let again = b.forward && s.attempts[r].from.is_some();
     if again && !b.is(Mutant::GiveBackForgets) {
-        s.row
-            .iter_mut()
-            .for_each(|row| row.progress = Progress::Settled);
-        return;
+        return s.record(Progress::Settled);
     }
     s.row = None;
     if s.attempts.iter().any(|a| a.effect || a.in_flight) {
         s.broken.0 |= Broken::FORGOTTEN;
-    }
-}
-
-impl State {
-    fn know(&mut self, by: Source) {
-        self.row
-            .iter_mut()
-            .for_each(|row| row.progress = Progress::Known(by));
     }
 }
 
@@ -398,7 +387,7 @@ fn resolve(b: &Bounds, s: &mut State) -> Option<()> {
         .filter(|row| row.attempt == attempt || b.is(Mutant::ResolveWithoutName));
     match row?.progress {
         Progress::Known(_) => {}
-        _ if done => s.know(None),
+        _ if done => s.record(Progress::Known(None)),
         _ => s.row = None,
     }
     Some(())

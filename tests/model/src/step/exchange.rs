@@ -62,11 +62,6 @@ pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// The answer to a spending.
-pub fn spend_answered(b: &Bounds, s: &mut State, at: usize, statement: &Statement) {
-    spending(b, s, at, statement, statement.won.then_some(Phase::Spent));
-}
-
 /// The row is of a later era: nothing was changed, and the same is sent again.
 pub fn spend_again(s: &mut State, at: usize, statement: &Statement) {
     for exchange in s.proxies[at].exchanges.iter_mut().flatten() {
@@ -77,12 +72,9 @@ pub fn spend_again(s: &mut State, at: usize, statement: &Statement) {
     }
 }
 
-/// No answer: the token counts as spent, and nothing is sent.
-pub fn spend_in_doubt(b: &Bounds, s: &mut State, at: usize, statement: &Statement) {
-    spending(b, s, at, statement, None);
-}
-
-fn spending(b: &Bounds, s: &mut State, at: usize, statement: &Statement, phase: Option<Phase>) {
+/// A spending was answered, and its exchange goes on in this phase; or the token counts as spent,
+/// and nothing is sent.
+pub fn spent(b: &Bounds, s: &mut State, at: usize, statement: &Statement, phase: Option<Phase>) {
     if statement.purpose != Purpose::Spend {
         return;
     }
@@ -126,9 +118,8 @@ pub fn send(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 pub fn send_rest(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut exchange = in_phase(s, at, slot, Phase::Writing)?;
     if !s.holds(at, usize::from(exchange.row)) && !b.is(Mutant::LeaseOnlyBeforeSend) {
-        s.proxies[at].exchanges[slot] = transit::reset(b, exchange, Phase::Unknown);
-        memory::drained(b, s, at);
-        return Some(());
+        let left = transit::reset(b, exchange, Phase::Unknown);
+        return memory::put(b, s, at, slot, left);
     }
     exchange.bytes = transit::sent(b, s, at, slot, exchange);
     exchange.phase = Phase::Sent;
@@ -182,9 +173,7 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
         }
         _ => return None,
     }
-    s.proxies[at].exchanges[slot] = None;
-    memory::drained(b, s, at);
-    Some(())
+    memory::put(b, s, at, slot, None)
 }
 
 /// A timeout, a reset, a cut: the connection is reset, and the upstream works on without its
@@ -193,47 +182,34 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
 pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
     let may = b.can(Features::BREAK) || exchange.undelivered();
-    let open = matches!(
-        exchange.phase,
-        Phase::Writing | Phase::Sent | Phase::Answered
-    );
+    let open = (Phase::Writing..=Phase::Answered).contains(&exchange.phase);
     if !open || !may {
         return None;
     }
-    let phase = if b.is(Mutant::BrokenIsOver) {
-        Phase::Orphan
-    } else {
-        Phase::Unknown
-    };
-    s.proxies[at].exchanges[slot] = transit::reset(b, exchange, phase);
-    memory::drained(b, s, at);
-    Some(())
+    let phase = b.either(Mutant::BrokenIsOver, Phase::Orphan, Phase::Unknown);
+    memory::put(b, s, at, slot, transit::reset(b, exchange, phase))
 }
 
 /// The upstream has ended: its whole response has arrived, at any moment after the first byte was
 /// sent; or, after a break, `settle` has passed, which it never outlasts. A response that comes
-/// before all that was sent has arrived does not end the permit.
+/// before all that was sent has arrived does not end the permit: the exchange is in flight until
+/// the send queue is empty, or it is reset.
 pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
-    if matches!(
-        exchange.phase,
-        Phase::Permit | Phase::Spending | Phase::Spent
-    ) {
+    if exchange.phase < Phase::Writing {
         return None;
     }
     if exchange.undelivered() {
         if !matches!(exchange.phase, Phase::Writing | Phase::Sent) {
             return transit::settle(b, s, at, slot);
         }
-        transit::answered(b, s, at, slot, exchange);
-        return Some(());
+        let phase = b.either(Mutant::EarlyAnswerSettles, Phase::Orphan, Phase::Answered);
+        return memory::put(b, s, at, slot, Some(Exchange { phase, ..exchange }));
     }
     if b.is(Mutant::SpendAfterSend) && s.store.mark == exchange.token {
         s.store.spent = 1;
     }
-    s.proxies[at].exchanges[slot] = None;
-    memory::drained(b, s, at);
-    Some(())
+    memory::put(b, s, at, slot, None)
 }
 
 /// Returns whether the upstream has anything in hand of this instance.

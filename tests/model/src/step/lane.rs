@@ -55,11 +55,7 @@ pub fn new(
         }
         _ => s.used(at),
     };
-    let earlier = if b.is(Mutant::RemovesLater) {
-        ALL
-    } else {
-        s.known()
-    };
+    let earlier = b.either(Mutant::RemovesLater, ALL, s.known());
     Statement {
         stage: Stage::Sent,
         purpose,
@@ -111,10 +107,11 @@ pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
         super::loss::bar(b, s, at);
     }
     if lost && !b.is(Mutant::LossWithoutBar) {
-        super::exchange::spend_in_doubt(b, s, at, &statement);
+        super::exchange::spent(b, s, at, &statement, None);
         return Some(());
     }
-    super::exchange::spend_answered(b, s, at, &statement);
+    let won = statement.won.then_some(Phase::Spent);
+    super::exchange::spent(b, s, at, &statement, won);
     // It may have rejoined meanwhile.
     let own = life == s.proxies[at].life;
     let entered = own || b.is(Mutant::EnteredAfterRejoin);
@@ -153,7 +150,7 @@ pub fn give_up(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> 
     if pending && late.filter(|s| s.late).count() >= b.late {
         return None;
     }
-    super::exchange::spend_in_doubt(b, s, at, &statement);
+    super::exchange::spent(b, s, at, &statement, None);
     statement.late = true;
     statement.known = 0;
     let stays = pending || b.is(Mutant::LateAnswerUsed);
@@ -170,7 +167,7 @@ pub fn fail(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     }
     s.proxies[at].statements[slot] = None;
     if !statement.late {
-        super::exchange::spend_in_doubt(b, s, at, &statement);
+        super::exchange::spent(b, s, at, &statement, None);
     }
     Some(())
 }
@@ -232,12 +229,7 @@ pub fn enter_look(b: &Bounds, s: &mut State, at: usize, _: usize) -> Option<()> 
     if lost && !b.is(Mutant::LossWithoutBar) {
         return Some(());
     }
-    let freed = if b.is(Mutant::LookFreesLater) {
-        s.held(at)
-    } else {
-        counts
-    };
-    for row in each(freed) {
+    for row in each(b.either(Mutant::LookFreesLater, s.held(at), counts)) {
         s.proxies[at].epochs[row % OWN].foreign &= found;
     }
     Some(())

@@ -1,7 +1,7 @@
 //! What a proxy's memory does in one critical section.
 
 use crate::bounds::{Bounds, Mutant};
-use crate::state::{OWN, Phase, Proxy, State, Token};
+use crate::state::{Exchange, OWN, Phase, Proxy, State, Token};
 
 /// Returns whether nothing of this epoch is in flight here.
 pub fn idle(proxy: &Proxy, own: usize) -> bool {
@@ -20,6 +20,20 @@ pub fn drained(b: &Bounds, s: &mut State, at: usize) {
             s.proxies[at].epochs[own] = crate::state::Epoch::default();
         }
     }
+}
+
+/// This has become of an exchange, and perhaps its epoch is over.
+#[expect(clippy::unnecessary_wraps, reason = "it is the end of many a step")]
+pub fn put(
+    b: &Bounds,
+    s: &mut State,
+    at: usize,
+    slot: usize,
+    exchange: Option<Exchange>,
+) -> Option<()> {
+    s.proxies[at].exchanges[slot] = exchange;
+    drained(b, s, at);
+    Some(())
 }
 
 /// Raises the known mark, and asks every older epoch to close.

@@ -55,7 +55,7 @@ pub fn prune(b: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
 }
 
 /// Another resource's mark is lowered: the namespace's era moves on, and this row's does not.
-pub fn override_another(_: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
+pub fn raise_era(_: &Bounds, s: &mut State, _: usize, _: usize) -> Option<()> {
     if s.store.era > s.store.row_era || usize::from(s.store.era) + 1 >= ERAS {
         return None;
     }

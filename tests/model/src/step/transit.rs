@@ -39,44 +39,35 @@ pub fn write(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
         judge_record(b, s, exchange);
         exchange.bytes = Bytes::InTransit;
         s.proxies[at].exchanges[slot] = Some(exchange);
-    } else {
-        s.proxies[at].exchanges[slot] = reset(b, exchange, Phase::Unknown);
-        memory::drained(b, s, at);
+        return Some(());
     }
-    Some(())
+    memory::put(b, s, at, slot, reset(b, exchange, Phase::Unknown))
 }
 
 /// The path takes a part.
 pub fn arrive_in_part(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot].filter(|e| e.bytes == Bytes::InTransit)?;
-    land(b, s, at, slot, exchange, Bytes::Partly);
-    Some(())
+    land(b, s, at, slot, exchange, Bytes::Partly)
 }
 
 /// The path takes all there is.
 pub fn arrive(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot].filter(|e| e.in_transit())?;
-    land(b, s, at, slot, exchange, Bytes::Arrived);
-    Some(())
+    land(b, s, at, slot, exchange, Bytes::Arrived)
 }
 
-fn land(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange, bytes: Bytes) {
+fn land(
+    b: &Bounds,
+    s: &mut State,
+    at: usize,
+    slot: usize,
+    exchange: Exchange,
+    bytes: Bytes,
+) -> Option<()> {
     judge(b, s, at, slot, exchange);
     let over = exchange.phase == Phase::Answered && bytes == Bytes::Arrived;
-    s.proxies[at].exchanges[slot] = (!over).then_some(Exchange { bytes, ..exchange });
-    memory::drained(b, s, at);
-}
-
-/// The whole response has come before all that was sent has arrived. The exchange is in flight
-/// until the send queue is empty; or it is reset.
-pub fn answered(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
-    let phase = if b.is(Mutant::EarlyAnswerSettles) {
-        Phase::Orphan
-    } else {
-        Phase::Answered
-    };
-    s.proxies[at].exchanges[slot] = Some(Exchange { phase, ..exchange });
-    memory::drained(b, s, at);
+    let left = (!over).then_some(Exchange { bytes, ..exchange });
+    memory::put(b, s, at, slot, left)
 }
 
 /// The connection is reset: what has not arrived never will. An exchange of which the upstream has
@@ -117,9 +108,7 @@ pub fn die(b: &Bounds, exchange: Exchange) -> Option<Exchange> {
 pub fn settle(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot].filter(|e| e.phase == Phase::Unknown)?;
     let phase = Phase::Orphan;
-    s.proxies[at].exchanges[slot] = Some(Exchange { phase, ..exchange });
-    memory::drained(b, s, at);
-    Some(())
+    memory::put(b, s, at, slot, Some(Exchange { phase, ..exchange }))
 }
 
 /// Returns whether a dead instance has something in transit or in progress that a watcher's wait
