@@ -1,6 +1,7 @@
 """What kubectl builds of config/kubernetes, set against what the chart renders of equivalent values."""
 
 import copy
+import difflib
 import functools
 import json
 import re
@@ -68,27 +69,13 @@ def parts(manifests):
     return found
 
 
-def unequal(here, chart, path=""):
-    """Each difference, by its place."""
-    if isinstance(here, dict) and isinstance(chart, dict):
-        for key in [*here, *(key for key in chart if key not in here)]:
-            if key not in here or key not in chart:
-                yield f"{path}.{key}: {'only here' if key in here else 'only in the chart'}"
-            else:
-                yield from unequal(here[key], chart[key], f"{path}.{key}")
-    elif isinstance(here, (list, tuple)) and isinstance(chart, (list, tuple)) and len(here) == len(chart):
-        for number, (one, other) in enumerate(zip(here, chart)):
-            yield from unequal(one, other, f"{path}.{number}")
-    elif here != chart:
-        yield f"{path}: here {here!r}, in the chart {chart!r}"
-
-
 def differences(manifests, example, variant):
     """From what the chart renders."""
     store, _, form = variant.partition("-")
     policy = any(one["kind"] == "NetworkPolicy" for one in manifests)
     values = values_of(example, form or "native", store, policy)
-    yield from unequal(parts(unhashed(manifests)), parts(rendered(json.dumps(values))))
+    here, chart = (yaml.safe_dump(parts(all_of)).splitlines() for all_of in (unhashed(manifests), rendered(json.dumps(values))))
+    yield from difflib.unified_diff(here, chart, "here", "in the chart", lineterm="")
 
 
 @functools.cache

@@ -13,11 +13,9 @@ def closed(properties, required=()):
 
 
 RELABEL = closed({
-    "sourceLabels": {"type": "array", "items": {"type": "string"}},
-    "separator": {"type": "string"}, "targetLabel": {"type": "string"}, "regex": {"type": "string"},
-    "modulus": {"type": "integer"}, "replacement": {"type": "string"},
-    "action": {"enum": ["replace", "keep", "drop", "hashmod", "labelmap", "labeldrop", "labelkeep", "lowercase",
-                        "uppercase", "keepequal", "dropequal"]},
+    "sourceLabels": {"type": "array", "items": {"type": "string"}}, "modulus": {"type": "integer"},
+    **{name: {"type": "string"} for name in ("separator", "targetLabel", "regex", "replacement")},
+    "action": {"enum": "replace keep drop hashmod labelmap labeldrop labelkeep lowercase uppercase keepequal dropequal".split()},
 })
 ENDPOINT = closed({
     "port": {"type": "string"}, "path": {"type": "string"}, "interval": TIME, "scrapeTimeout": TIME,

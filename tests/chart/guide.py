@@ -12,12 +12,10 @@ An HTML comment before a ```yaml block says what it is:
 A block that looks like one of these and has no mark is an error, so that none escapes.
 """
 
-import argparse
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import types
 
 import helm_python
@@ -114,31 +112,22 @@ def problems(block, known, fencepost, directory):
                 yield from config_problems(fencepost, manifest["data"]["fencepost.yaml"], directory)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fencepost", required=True)
-    args = parser.parse_args()
+def documents(cases, work, fencepost, **_):
     found = list(blocks())
     known = {block.name: block for block in found if block.kind == "values"}
-    wrong, names = 0, set()
-    with tempfile.TemporaryDirectory() as directory:
-        for block in found:
-            if block.kind is None and looks_like(block.text) is None:
-                continue
-            try:
-                said = list(problems(block, known, args.fencepost, directory))
-            except (ValueError, KeyError, yaml.YAMLError, helm_python.HelmError) as error:
-                said = [f"{type(error).__name__}: {error}"]
-            if block.kind and (block.kind, block.name) in names:
-                said.append("there is one of this name already")
-            names.add((block.kind, block.name))
-            print(f"{'FAILED' if said else 'ok':6} {block.where} {block.kind or ''} {block.name or ''}", flush=True)
-            for problem in said:
-                print("       " + str(problem).strip().replace("\n", "\n       "), flush=True)
-            wrong += bool(said)
-    if not names or wrong:
-        sys.exit(f"{wrong} of {len(names)} blocks are wrong")
+    names = set()
+    for block in found:
+        if block.kind is None and looks_like(block.text) is None:
+            continue
+        try:
+            said = list(problems(block, known, fencepost, work))
+        except (ValueError, KeyError, yaml.YAMLError, helm_python.HelmError) as error:
+            said = [f"{type(error).__name__}: {error}"]
+        if block.kind and (block.kind, block.name) in names:
+            said.append("there is one of this name already")
+        names.add((block.kind, block.name))
+        cases.case(f"{block.where} {block.kind or ''} {block.name or ''}", said)
 
 
 if __name__ == "__main__":
-    main()
+    check.run({"documents": documents}, __doc__)

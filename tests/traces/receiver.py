@@ -1,14 +1,15 @@
 """A collector: takes spans by OTLP over HTTP, decodes them with OpenTelemetry's own protobuf
 definitions, and prints one JSON line for each.
 
-The first line has the port. --cert FILE --key FILE: over TLS. From SIGUSR1 on it refuses what it
-gets."""
+    receiver.py [CERTIFICATE KEY]    with these files: over TLS
 
-import argparse
+The first line has the port. From SIGUSR1 on it refuses what it gets."""
+
 import http.server
 import json
 import signal
 import ssl
+import sys
 import threading
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -80,15 +81,10 @@ class Http(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cert")
-    parser.add_argument("--key")
-    options = parser.parse_args()
-
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Http)
-    if options.cert:
+    if certificate := sys.argv[1:]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(options.cert, options.key)
+        context.load_cert_chain(*certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     signal.signal(signal.SIGUSR1, lambda *_: refusing.set())
     threading.Thread(target=server.serve_forever, daemon=True).start()
