@@ -12,6 +12,7 @@ PROGRAM is target/debug/fencepost. It takes about two minutes, and needs chromiu
 architecture.svg is written by hand.
 """
 
+import concurrent.futures
 import http.server
 import itertools
 import json
@@ -26,7 +27,6 @@ import tempfile
 import textwrap
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from xml.sax.saxutils import escape
@@ -34,7 +34,7 @@ from xml.sax.saxutils import escape
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/page"))
 
-from look import browser, until  # noqa: E402
+from look import browser, until, write  # noqa: E402
 
 SECONDS = 75
 ROUTES = """
@@ -118,13 +118,13 @@ def terminal(program, file):
 
 class Upstream(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    hang = threading.Event()
+    works = threading.Event()
 
     def do_PUT(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         time.sleep(random.lognormvariate(-4.5, 0.6))
-        if self.headers.get("X-Hang"):
-            self.hang.wait(SECONDS)
+        if not self.works.is_set():
+            self.works.wait(SECONDS)
             self.close_connection = True
             return
         self.send_response(204)
@@ -132,15 +132,6 @@ class Upstream(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-
-def write(data, path, token, **headers):
-    if token:
-        headers["X-Fencing-Token"] = str(token)
-    try:
-        urllib.request.urlopen(urllib.request.Request(data + path, method="PUT", data=b"paid", headers=headers), timeout=60).read()
-    except urllib.error.HTTPError as refused:
-        refused.read()
 
 
 def traffic(data, start, tokens, worker):
@@ -163,6 +154,7 @@ def traffic(data, start, tokens, worker):
 def picture_running(program, folder, pictures):
     upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     upstream.daemon_threads = True
+    Upstream.works.set()
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     listen, admin = (f"127.0.0.1:{free_port()}" for _ in range(2))
     (folder / "fencepost.yaml").write_text(
@@ -181,14 +173,12 @@ def picture_running(program, folder, pictures):
         for address in (listen, prometheus):
             until(f"{address} to listen", lambda: not socket.socket().connect_ex((address.split(":")[0], int(address.split(":")[1]))))
         data, start, tokens = f"http://{listen}", time.monotonic(), itertools.count(1000)
-        workers = [threading.Thread(target=traffic, args=(data, start, tokens, worker)) for worker in (1, 2, 3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with concurrent.futures.ThreadPoolExecutor() as workers:
+            list(workers.map(lambda worker: traffic(data, start, tokens, worker), (1, 2, 3)))
         dashboard(f"http://{prometheus}", pictures / "dashboard.svg")
         # A hung upstream: the outcome is unknown after its timeout, and the next holder waits for it to settle.
-        write(data, "/orders/7", next(tokens), **{"X-Hang": "1"})
+        Upstream.works.clear()
+        write(data, "/orders/7", next(tokens))
         waiting = threading.Thread(target=write, args=(data, "/orders/7", next(tokens)), daemon=True)
         waiting.start()
         with browser(shutil.which("chromium") or sys.exit("chromium is missing")) as tab:
@@ -196,7 +186,7 @@ def picture_running(program, folder, pictures):
             tab.open(f"http://{admin}/")
             until("a request that waits", lambda: "Nothing waits" not in tab.text())
             tab.shoot(pictures / "admin.webp")
-        Upstream.hang.set()
+        Upstream.works.set()
         waiting.join()
     finally:
         for process in started:

@@ -27,6 +27,7 @@ fn writer(dir: &Path, name: &str, first: &str) -> String {
     )
 }
 
+/// The command itself does not heed SIGTERM either.
 #[tokio::test]
 async fn a_worker_that_has_left_the_group_ends_with_the_hold() {
     let (upstream, proxy) = fenced().await;
@@ -35,7 +36,8 @@ async fn a_worker_that_has_left_the_group_ends_with_the_hold() {
     let script = format!(
         "setsid sh -c '{}' & timeout 1000 sh -c '{}' &
          setsid sh -c '{}' & (setsid -f sh -c '{}') &
-         until [ $(ls {} | wc -l) = 4 ]; do sleep 0.01; done; {WRITE}; wait",
+         cd {}; until [ $(ls | wc -l) = 4 ]; do sleep 0.01; done
+         echo $$ >itself; trap '' TERM; {WRITE}; sleep 300",
         of("session", ""),
         of("group", ""),
         of("deaf", "trap \"\" TERM;"),
@@ -47,7 +49,7 @@ async fn a_worker_that_has_left_the_group_ends_with_the_hold() {
     let written = upstream.count();
     ran.assert(75, "");
     let ids = ids(dir.path());
-    assert_eq!(ids.len(), 4);
+    assert_eq!(ids.len(), 5);
     for id in ids {
         let left = Path::new("/proc").join(id.to_string());
         assert!(!left.exists(), "{id} lives on: {}", ran.said);

@@ -1,7 +1,7 @@
 //! Others who reach the port of `fencepost attach`: web pages in a browser of this machine, and its
 //! other users.
 
-use super::{Sidecar, fenced, get, held, post, run_script, url};
+use super::{Sidecar, fenced, get, held, post, run_script};
 use crate::support::client::Request;
 
 async fn refused(sidecar: &Sidecar, request: &Request) {
@@ -80,16 +80,6 @@ async fn a_name_that_was_turned_toward_this_machine_is_refused() {
         let request = from(&format!("{host}:{port}"));
         request.send(sidecar.at).await.assert_forwarded();
     }
-}
-
-#[tokio::test]
-async fn another_name_of_the_port_is_given_by_http_proxy() {
-    let (_upstream, proxy) = fenced().await;
-    let named = ["--token", "41", "--http-proxy=orders:7079"];
-    let sidecar = Sidecar::start(&url(&proxy), &named).await;
-    let request = post("/orders/7").host(Some("orders:7079"));
-    request.send(sidecar.at).await.assert_forwarded();
-    refused(&sidecar, &post("/orders/7").host(Some("orders:80"))).await;
 }
 
 #[tokio::test]

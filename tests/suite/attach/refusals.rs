@@ -12,10 +12,12 @@ async fn a_text_that_is_no_token_ends_the_run_before_it_begins() {
         let token = format!("--token={text}");
         let ran = run_before(&proxy, &[&token, "--", "echo", "begun"]).await;
         let is_token = tokens.contains(text);
-        ran.assert(
-            i32::from(!is_token),
-            if is_token { "" } else { "is no token" },
-        );
+        let (code, says) = if is_token {
+            (0, "")
+        } else {
+            (1, "is no token")
+        };
+        ran.assert(code, says);
         assert_eq!(ran.has_line("begun"), is_token, "{text}: {}", ran.said);
     }
 }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{WRITE, attach, fenced, run, run_before, run_script, url};
 use crate::support::process::Process;
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, forwarded, put};
+use crate::support::{Step, Upstream, eventually, forwarded, put};
 
 #[tokio::test]
 async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
@@ -57,10 +57,8 @@ async fn the_end_tells_how_long_the_lock_took_and_was_held() {
     let made = Command::new("mkfifo").arg(pipe).status();
     assert!(made.expect("it runs").success());
     let late = format!("{{ sleep 0.2; echo 41; }} >{pipe}");
-    let mut lock = Command::new("sh")
-        .args(["-c", &late])
-        .spawn()
-        .expect("it runs");
+    let lock = Command::new("sh").args(["-c", &late]).spawn();
+    let mut lock = lock.expect("it runs");
     let from_pipe = ["--token-file", pipe];
     let seconds = format!("{:.3}", since_1970.as_secs_f64() - 100.0);
     let from_seconds = ["--token", "41", "--acquire-started", &seconds];
@@ -93,9 +91,11 @@ async fn a_zombie_is_ended_and_told_who_is_newer() {
     // It would go on for ever, as a script does that looks at no answer.
     let script = format!("while :; do {WRITE} || exit 9; sleep 0.01; done");
     let ran = run_script(&proxy, &["--token", "41"], &script).await;
-    let says =
-        "token 41 is stale: PUT /orders/7 was refused, because the holder of token 42 is newer";
-    ran.assert(75, says);
+    let refused = "token 41 is stale: PUT /orders/7 was refused";
+    ran.assert(
+        75,
+        &format!("{refused}, because the holder of token 42 is newer"),
+    );
     ran.assert(75, "end=\"stale\" exit_code=75");
     assert_eq!(upstream.count(), 1, "the newer one's write, and no other");
 }
@@ -113,28 +113,6 @@ async fn nothing_is_forwarded_once_one_request_was_refused() {
     ran.assert(75, "");
     assert_eq!(ran.said.matches("} 412").count(), 3, "{}", ran.said);
     assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn what_ignores_the_end_is_killed_with_its_children() {
-    let (_upstream, proxy) = fenced().await;
-    proxy.forward(put("/orders/7").token(42)).await;
-    let dir = TempDir::new().expect("a directory");
-    let child = dir.path().join("child");
-    let script = format!(
-        "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >{0}.new; mv {0}.new {0}; sleep 300' &
-         until [ -e {0} ]; do sleep 0.01; done; {WRITE}; sleep 300",
-        child.display()
-    );
-    let ran = run_script(&proxy, &["--token", "41", "--grace", "100ms"], &script).await;
-    ran.assert(75, "");
-    let id = std::fs::read_to_string(&child).expect("the child has started");
-    let stat = format!("/proc/{}/stat", id.trim());
-    eventually("the child to be gone", || async {
-        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
-        (stat.is_empty() || stat.contains(") Z ")).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -171,10 +149,8 @@ async fn a_claim_comes_before_the_rest_of_the_command() {
     forwarded(older).await;
     assert_eq!(process.exit().await.code(), Some(0));
     let said = process.output();
-    assert!(
-        said.contains("begun") && said.contains("requests=1"),
-        "{said}"
-    );
+    let whole = said.contains("begun") && said.contains("requests=1");
+    assert!(whole, "{said}");
     assert_eq!(proxy.token("order:7").await, Some(41));
 }
 
@@ -200,20 +176,6 @@ async fn without_its_claim_the_command_does_not_begin() {
 }
 
 #[tokio::test]
-async fn claims_that_need_a_bearer_token_get_it() {
-    let upstream = Upstream::start().await;
-    let dir = TempDir::new().expect("a directory");
-    let file = dir.path().join("claims");
-    std::fs::write(&file, "sixteen-or-more-characters\n").expect("it is writable");
-    let claim = format!("claim: {{ token_file: '{}' }}", file.display());
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&claim)).await;
-    let token = ["--token", "41"];
-    run_script(&proxy, &token, CLAIM).await.assert(22, "");
-    let with = format!("{CLAIM} -H 'Authorization: Bearer sixteen-or-more-characters'");
-    run_script(&proxy, &token, &with).await.assert(0, "");
-}
-
-#[tokio::test]
 async fn the_token_comes_from_one_of_three_places() {
     let (_upstream, proxy) = fenced().await;
     let dir = TempDir::new().expect("a directory");
@@ -231,10 +193,7 @@ async fn the_token_comes_from_one_of_three_places() {
         assert_eq!(proxy.token("order:7").await, Some(token));
     }
     for (source, says) in [
-        (
-            "--token-env NO_SUCH_REV",
-            "no environment variable NO_SUCH_REV",
-        ),
+        ("--token-env NO_REV", "no environment variable NO_REV"),
         ("--token-file /nowhere/token", "/nowhere/token"),
         ("--token 1 --listen 0.0.0.0:0", "loopback"),
         ("--token 1 --ca-file /nowhere/ca", "--ca-file"),

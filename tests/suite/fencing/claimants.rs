@@ -3,33 +3,24 @@
 
 use std::net::Ipv4Addr;
 
-use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
+use super::claim::by_key;
+use crate::support::{Proxy, Request, Store, fenced, put};
 
 const SECRET: &str = "0123456789abcdef-claims";
-const HOME: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 fn claim(token: u64) -> Request {
-    post("/.well-known/fencing/claim")
-        .header("X-Fencing-Resource", "order:7")
-        .token(token)
+    by_key("order:7").token(token)
 }
 
 fn bearing(token: u64, authorization: &str) -> Request {
     claim(token).header("Authorization", authorization)
 }
 
-async fn limited(claim: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config.with(&format!("claim: {claim}"))).await;
-    (upstream, proxy)
-}
-
 #[tokio::test]
 async fn certain_addresses_only() {
-    let (upstream, proxy) = limited("{ addresses: ['127.0.0.2', '127.9.0.0/16'] }").await;
+    let (upstream, proxy) = fenced("claim: { addresses: ['127.0.0.2', '127.9.0.0/16'] }").await;
     for (from, status) in [
-        (HOME, 403),
+        (Ipv4Addr::LOCALHOST, 403),
         (Ipv4Addr::new(127, 0, 0, 3), 403),
         (Ipv4Addr::new(127, 10, 0, 1), 403),
         (Ipv4Addr::new(127, 0, 0, 2), 204),
@@ -54,10 +45,8 @@ async fn with_the_token_only() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("claims");
     std::fs::write(&file, format!("{SECRET}\n")).expect("it is writable");
-    let (upstream, proxy) = limited(&format!(
-        "{{ addresses: [127.0.0.1], token_file: {file:?} }}"
-    ))
-    .await;
+    let limits = format!("claim: {{ addresses: [127.0.0.1], token_file: {file:?} }}");
+    let (upstream, config, proxy) = Proxy::with_config(&Store::sqlite(), &limits).await;
     for refused in [
         claim(1),
         bearing(1, ""),
@@ -97,16 +86,8 @@ async fn with_the_token_only() {
     proxy.until_status(401, good(3)).await;
     assert_eq!(proxy.send(another(3)).await.status(), 204);
     assert_eq!(upstream.count(), 0);
-}
-
-#[tokio::test]
-async fn a_token_that_can_be_guessed_is_refused_at_the_start() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let file = dir.path().join("short");
+    // One that can be guessed is refused at the start.
     std::fs::write(&file, "fifteen-letters").expect("it is writable");
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let config = config.with(&format!("claim: {{ token_file: {file:?} }}"));
     let output = Proxy::refused_for(&config, &["claim.token_file", "fewer than 16"]).await;
     assert!(!output.contains("fifteen-letters"), "{output}");
 }

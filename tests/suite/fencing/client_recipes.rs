@@ -11,7 +11,6 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use self::consul::Consul;
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::conformance::Conformance;
 use crate::support::pages::command;
@@ -20,10 +19,8 @@ use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::has_postgres;
-use crate::support::zookeeper::{JAR, Java, QUICK, ZooKeeper};
-use crate::support::{
-    Config, Proxy, Step, Store, Upstream, eventually, or_return, put, return_unless,
-};
+use crate::support::zookeeper::{JAR, QUICK, ZooKeeper, java};
+use crate::support::{Proxy, Step, Upstream, fenced, or_return, put, return_unless};
 
 /// The recipe of a page (relative to docs/clients): at most 60 lines.
 pub fn text_of(page: &str, name: &str) -> String {
@@ -63,11 +60,9 @@ pub struct Ran {
 /// Runs a client to its end.
 pub async fn run(command: &mut Command) -> Ran {
     let mut process = Process::start(command);
-    let status = process.exit().await;
-    Ran {
-        good: status.success(),
-        said: process.output(),
-    }
+    let good = process.exit().await.success();
+    let said = process.output();
+    Ran { good, said }
 }
 
 /// A command of a page in this directory.
@@ -78,9 +73,11 @@ fn sh(text: &str, dir: &TempDir, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-async fn fence(upstream: &Upstream) -> Proxy {
-    let more = "barrier: { wait: 1s }";
-    Proxy::start(&Config::new(upstream, &Store::sqlite()).with(more)).await
+/// An upstream, a proxy, and where that is.
+async fn fence() -> (Upstream, Proxy, String) {
+    let (upstream, proxy) = fenced("barrier: { wait: 1s }").await;
+    let url = format!("http://{}", proxy.data());
+    (upstream, proxy, url)
 }
 
 /// The scenarios of the conformance server that a recipe is run in: whether it must succeed there,
@@ -101,15 +98,14 @@ const SCENARIOS: [(&str, Option<bool>, &str); 8] = [
     ("upstream-error", None, ""),
 ];
 
-/// What each recipe must do. `client` makes its command for a URL of fencepost.
-async fn obeys(client: impl Fn(&str) -> Command) {
-    let upstream = Upstream::start().await;
-    let proxy = fence(&upstream).await;
-    let url = format!("http://{}", proxy.data());
+/// What each recipe must do: its command gets a URL of fencepost.
+async fn obeys(client: &mut Command) {
+    let (upstream, proxy, url) = fence().await;
+    let mut ran_at = async |url: &str| run(client.env("FENCEPOST_URL", url)).await;
 
     // Everything is well: one write arrives, under a token that the lock service gave.
     upstream.next([Step::answer("200 OK", "", "done")]);
-    let ran = run(&mut client(&url)).await;
+    let ran = ran_at(&url).await;
     assert!(ran.good && ran.said.contains("done"), "{}", ran.said);
     let first = upstream.only();
     assert_eq!((first.method(), first.target()), ("PUT", "/orders/7"));
@@ -119,7 +115,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
 
     // The lock is somebody else's: it stops, and nothing arrives.
     proxy.forward(put("/orders/7").token(1_000_000)).await;
-    let ran = run(&mut client(&url)).await;
+    let ran = ran_at(&url).await;
     let stops = !ran.good && ran.said.contains("stale-token: never");
     assert!(stops, "{}", ran.said);
     assert_eq!(upstream.count(), 2, "the newer one's write, and no other");
@@ -127,7 +123,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
     // Each kind of answer, one after the other: a recipe has one lock.
     let server = Conformance::start().await;
     for (scenario, succeeds, says) in SCENARIOS {
-        let ran = run(&mut client(&server.url(scenario, "recipe"))).await;
+        let ran = ran_at(&server.url(scenario, "recipe")).await;
         let verdict = server.verdict(scenario, "recipe").await;
         let said = &ran.said;
         assert_eq!(verdict["passed"], json!(true), "{said}\n{verdict:#}");
@@ -148,27 +144,27 @@ async fn the_shell_recipe_obeys() {
     let shown = command("docs/clients/shell.md", "etcdctl");
     let etcd = format!("127.0.0.1:{}", etcd.port);
     let etcd = [("ETCDCTL_API", "3"), ("ETCDCTL_ENDPOINTS", &*etcd)];
-    obeys(|url| {
-        sh(
-            &shown.command,
-            &dir,
-            &[&etcd[..], &[("FENCEPOST_URL", url)]].concat(),
-        )
-    })
-    .await;
+    obeys(&mut sh(&shown.command, &dir, &etcd)).await;
 }
 
 /// What another lock in front of a loop that [`obeys`] must do: its numbers grow.
-async fn grants_grow(client: impl Fn(&str) -> Command) {
-    let upstream = Upstream::start().await;
-    let proxy = fence(&upstream).await;
-    let url = format!("http://{}", proxy.data());
+async fn grants_grow(client: &mut Command) {
+    let (upstream, _proxy, url) = fence().await;
     for _ in 0..2 {
-        let ran = run(&mut client(&url)).await;
+        let ran = run(client.env("FENCEPOST_URL", &url)).await;
         assert!(ran.good, "{}", ran.said);
     }
     let tokens = upstream.tokens("order:7");
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
+}
+
+/// A database with the sequence of the pages.
+async fn sequence() -> String {
+    let cluster = Cluster::shared();
+    let database = cluster.create_database().await;
+    let name = database.rsplit('/').next().expect("its name");
+    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
+    database
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,13 +174,14 @@ async fn the_shell_recipe_takes_a_lock_of_postgres() {
     let dir = TempDir::new().expect("a directory");
     let files = ["fenced.sh", "nightly.sh", "postgres_lock.sql"];
     program_of("shell.md", files, dir.path());
-    let cluster = Cluster::shared();
-    let database = cluster.create_database().await;
-    let name = database.rsplit('/').next().expect("its name");
-    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
+    let database = sequence().await;
     let shown = command("docs/clients/shell.md", "psql");
-    let own = ("POSTGRES_URL", &*database);
-    grants_grow(|url| sh(&shown.command, &dir, &[("FENCEPOST_URL", url), own])).await;
+    grants_grow(&mut sh(
+        &shown.command,
+        &dir,
+        &[("POSTGRES_URL", &database)],
+    ))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,19 +194,22 @@ async fn the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has() {
     let shown = command("docs/clients/shell.md", "REDIS_URL");
     let here = format!("redis://127.0.0.1:{}", redis.port);
     let text = shown.command.replace("redis://locks:6379", &here);
-    let client = |url: &str| sh(&text, &dir, &[("FENCEPOST_URL", url)]);
-    let alone = run(&mut client("http://127.0.0.1:1")).await;
+    let mut client = sh(&text, &dir, &[]);
+    let alone = run(&mut client).await;
     let stops = !alone.good && alone.said.contains("no replica has the number");
     assert!(stops, "{}", alone.said);
     let replica = or_return!(Redis::found().await);
     replica.say(&["REPLICAOF", "127.0.0.1", &redis.port.to_string()]);
-    eventually("the replica to be there", || async {
-        (redis.say(&["WAIT", "1", "100"]) == "1").then_some(())
-    })
-    .await;
-    grants_grow(client).await;
+    let replicas = redis.say(&["WAIT", "1", "20000"]);
+    assert_eq!(replicas, "1", "the replica is there");
+    grants_grow(&mut client).await;
     let number = replica.say(&["GET", "fence:orders"]);
     assert_eq!(number, redis.say(&["GET", "fence:orders"]));
+}
+
+/// Writes a file of a page under another name.
+fn put_for(page: &str, file: &str, name: &str, dir: &TempDir) {
+    std::fs::write(dir.path().join(name), text_of(page, file)).expect("the directory is writable");
 }
 
 /// One of the programs in Python, with this `send.py`.
@@ -217,17 +217,14 @@ async fn python_obeys(name: &str, send: &str) {
     let python = or_return!(python());
     let redis = or_return!(Redis::found().await);
     let dir = TempDir::new().expect("a directory");
-    let files = ["fenced.py", "redis_lock.py", send, name];
-    let script = program_of("python.md", files, dir.path());
-    let named = dir.path().join("send.py");
-    std::fs::rename(dir.path().join(send), named).expect("it is ours");
-    obeys(|url| {
-        let mut command = Command::new(&python);
-        command.arg(&script).env("FENCEPOST_URL", url);
-        command.env("REDIS_URL", format!("redis://127.0.0.1:{}", redis.port));
-        command
-    })
-    .await;
+    put_for("python.md", send, "send.py", &dir);
+    let script = program_of(
+        "python.md",
+        ["fenced.py", "redis_lock.py", name],
+        dir.path(),
+    );
+    let redis = format!("redis://127.0.0.1:{}", redis.port);
+    obeys(Command::new(python).arg(script).env("REDIS_URL", redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,20 +247,15 @@ async fn node_obeys(send: &str) {
     let [node] = or_return!(programs(["node"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let files = ["fenced.mjs", "etcd_lock.mjs", send, "nightly.mjs"];
+    put_for("node.md", send, "send.mjs", &dir);
+    let files = ["fenced.mjs", "etcd_lock.mjs", "nightly.mjs"];
     let script = program_of("node.md", files, dir.path());
-    let named = dir.path().join("send.mjs");
-    std::fs::rename(dir.path().join(send), named).expect("it is ours");
     std::os::unix::fs::symlink(MODULES, dir.path().join("node_modules")).expect("it is ours");
-    obeys(|url| {
-        let mut command = Command::new(&node);
-        // The modules of Debian find each other from where they seem to be.
-        command.args(["--preserve-symlinks", "--preserve-symlinks-main"]);
-        command.arg(&script).env("FENCEPOST_URL", url);
-        command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
-        command
-    })
-    .await;
+    let mut command = Command::new(node);
+    // The modules of Debian find each other from where they seem to be.
+    command.args(["--preserve-symlinks", "--preserve-symlinks-main"]);
+    command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
+    obeys(command.arg(script)).await;
 }
 
 /// Where Debian puts the modules of Node.
@@ -284,7 +276,7 @@ async fn the_recipe_with_axios_obeys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_java_recipe_obeys() {
-    let java = or_return!(Java::find());
+    let java = or_return!(java());
     let dir = TempDir::new().expect("a directory");
     program_of("java.md", ["Fenced.java", "Nightly.java"], dir.path());
     let played = |begins: &str| {
@@ -295,72 +287,39 @@ async fn the_java_recipe_obeys() {
     let compiled = run(&mut played("javac")).await;
     assert!(compiled.good, "{}", compiled.said);
     let zookeeper = ZooKeeper::start(&java).await;
-    obeys(|url| {
-        let mut command = played("java -cp");
-        command.env("FENCEPOST_URL", url);
-        command.env("ZOOKEEPER", format!("127.0.0.1:{}", zookeeper.port));
-        command
-    })
-    .await;
-}
-
-/// Compiles the program in Go. What it needs of the standard library is kept, for those versions of
-/// Go that bring it as source only.
-fn go(go: &Path, dir: &Path) -> PathBuf {
-    let [fenced, source] = ["fenced.go", "nightly.go"].map(|name| recipe("go.md", name, dir));
-    let program = dir.join("nightly");
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go");
-    let output = Command::new(go)
-        .args(["build", "-o"])
-        .args([&program, &fenced, &source])
-        .current_dir(dir)
-        .env("GOCACHE", cache)
-        .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0")])
-        .output()
-        .expect("go can be run");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    program
+    let zookeeper = format!("127.0.0.1:{}", zookeeper.port);
+    obeys(played("java -cp").env("ZOOKEEPER", zookeeper)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_go_recipe_obeys() {
-    let [compiler] = or_return!(programs(["go"]));
+    let [go] = or_return!(programs(["go"]));
     let dir = TempDir::new().expect("a directory");
-    let program = go(&compiler, dir.path());
-    let mut consul = Consul::start().await;
+    program_of("go.md", ["fenced.go", "nightly.go"], dir.path());
+    let mut build = Command::new(go);
+    build.args(["build", "-o", "nightly", "fenced.go", "nightly.go"]);
+    // What it needs of the standard library is kept, for those versions of Go that bring it as
+    // source only.
+    let cache = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/go");
+    build.env("GO111MODULE", "off").env("CGO_ENABLED", "0");
+    build.env("GOCACHE", cache);
+    let compiled = run(build.current_dir(&dir)).await;
+    assert!(compiled.good, "{}", compiled.said);
+
+    let mut client = Command::new(dir.path().join("nightly"));
+    // In the second run, somebody else has it, and then it is free.
+    let consul = consul::start(&[(true, true), (false, false)]).await;
+    obeys(client.env("CONSUL_URL", consul.url())).await;
     // Two runs, and one for each scenario of the conformance server.
-    let runs = 2 + u64::try_from(SCENARIOS.len()).expect("a few");
-    for grant in 1..=runs {
-        consul.begins(grant);
-        if grant == 2 {
-            // Somebody else has it, and then it is free.
-            consul.asks(grant, false, 1);
-        }
-        consul.asks(grant, true, grant);
-        consul.ends(grant);
-    }
-    obeys(|url| {
-        let mut command = Command::new(&program);
-        command.envs([("FENCEPOST_URL", url), ("CONSUL_URL", consul.url())]);
-        command
-    })
-    .await;
-    consul.assert_complete();
+    consul::assert_used(&consul, 2 + SCENARIOS.len());
 
     // It is granted the lock, and loses it before it has read the number, which is its successor's.
-    let (upstream, mut consul) = (Upstream::start().await, Consul::start().await);
-    let proxy = fence(&upstream).await;
-    consul.begins(5);
-    consul.asks(5, true, 6);
-    consul.asks(5, false, 6);
-    let url = format!("http://{}", proxy.data());
-    let mut command = Command::new(&program);
-    command.envs([("FENCEPOST_URL", &url[..]), ("CONSUL_URL", consul.url())]);
-    let ran = run(&mut command).await;
-    let stops = !ran.good && ran.said.contains("check first");
-    assert!(stops, "{}", ran.said);
-    consul.assert_complete();
+    let (_upstream, proxy, url) = fence().await;
+    let consul = consul::start(&[(true, false), (false, false)]).await;
+    client.env("CONSUL_URL", consul.url());
+    let ran = run(client.env("FENCEPOST_URL", url)).await;
+    assert!(ran.good, "{}", ran.said);
+    consul::assert_used(&consul, 1);
     let mark = proxy.token("order:7").await;
-    assert_eq!(mark, None, "it does not use a number of another session");
+    assert_eq!(mark, Some(4), "it does not use a number of another session");
 }

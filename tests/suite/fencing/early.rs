@@ -9,18 +9,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::claim::claim;
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{HEADERS, Http2};
 use crate::support::steps::REQUESTS;
-use crate::support::wire::{Io, Wire};
-use crate::support::{Answer, Config, Proxy, Store, eventually, forwarded, post, put, soon};
+use crate::support::wire::Wire;
+use crate::support::{
+    Answer, Config, Must as _, Proxy, Store, eventually, forwarded, joined, put, soon,
+};
 
 /// The proxy's kernel takes it at once, the windows of HTTP/2 too, and the upstream's kernel takes a
 /// part.
 const BODY: usize = 60_000;
+/// The proxy writes all at once; there is no more to see from outside.
+const IN_FLIGHT: &str = "fencepost_upstream_in_flight";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
-const VERSIONS: [bool; 2] = [false, true];
 
 /// The upstream's end of the connection of 41, which it has answered and of which it has read
 /// nothing but the beginning.
@@ -31,53 +34,48 @@ enum Answered {
 }
 
 struct Case {
+    http2: bool,
     upstream: BareUpstream,
     config: Config,
     proxy: Proxy,
 }
 
-async fn case(http2: bool, more: &str) -> Case {
-    let upstream = BareUpstream::narrow();
-    let scheme = if http2 { "h2c" } else { "http" };
-    let url = format!("{scheme}://{}", upstream.address());
-    let config = Config::to(&url, &Store::sqlite())
-        .with("upstream: { undelivered: 600s, idle_timeout: 60s }")
-        .with(more);
-    let proxy = Proxy::start(&config).await;
-    Case {
-        upstream,
-        config,
-        proxy,
-    }
-}
-
 impl Case {
+    async fn new(http2: bool, more: &str) -> Self {
+        let upstream = BareUpstream::narrow();
+        let scheme = if http2 { "h2c" } else { "http" };
+        let url = format!("{scheme}://{}", upstream.address());
+        let config = Config::to(&url, &Store::sqlite())
+            .with("upstream: { undelivered: 600s, idle_timeout: 60s }")
+            .with(more);
+        let proxy = Proxy::start(&config).await;
+        Self {
+            http2,
+            upstream,
+            config,
+            proxy,
+        }
+    }
+
     /// Has 41 answered early. Its client has the whole answer.
-    async fn early(&self, http2: bool) -> Answered {
+    async fn early(&self) -> Answered {
         let older = put("/orders/7").token(41).body(vec![b'x'; BODY]);
         let older = self.proxy.start_request(older);
-        let answered = if http2 {
+        let answered = if self.http2 {
             let mut peer = self.upstream.accept_http2(&[]).await;
             let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
-            self.stuck().await;
+            self.proxy.until_some(IN_FLIGHT).await;
             peer.respond(head.stream, true).await;
             Answered::Http2(peer, head.stream)
         } else {
             let mut socket = self.upstream.accept().await;
-            let mut first = [0];
-            let peeked = soon("the first byte", socket.peek(&mut first)).await;
-            peeked.expect("it comes");
-            self.stuck().await;
+            soon("the first byte", socket.peek(&mut [0])).must().await;
+            self.proxy.until_some(IN_FLIGHT).await;
             socket.write_all(OK).await.expect("taken");
             Answered::Http1(socket)
         };
         forwarded(older).await;
         answered
-    }
-
-    /// The proxy writes all at once; there is no more to see from outside.
-    async fn stuck(&self) {
-        self.proxy.until_some("fencepost_upstream_in_flight").await;
     }
 
     /// Sends 42, which waits: 41 is in flight.
@@ -96,8 +94,8 @@ impl Case {
     }
 
     /// Serves 42 over a connection of its own.
-    async fn serve_anew(&self, http2: bool, newer: JoinHandle<Answer>) {
-        if http2 {
+    async fn serve_anew(&self, newer: JoinHandle<Answer>) {
+        if self.http2 {
             let mut peer = self.upstream.accept_http2(&[]).await;
             assert_eq!(peer.serve().await, "");
         } else {
@@ -129,15 +127,14 @@ impl Answered {
     async fn drain_and_serve(self) {
         match self {
             Self::Http1(socket) => {
-                let mut wire = Wire::new(Io::Tcp(socket));
+                let mut wire = Wire::new(socket);
                 for (token, length) in [("41", BODY), ("42", 0)] {
-                    let head = soon("a request", wire.head()).await;
-                    let head = head.expect("a request").expect("a head");
+                    let head = soon("a request", wire.head()).must().await.expect("a head");
                     assert_eq!(head.get("x-fencing-token"), Some(token));
                     let mut read = 0;
                     let framing = head.request_framing();
                     let body = wire.body(framing, |piece| read += piece.len());
-                    soon("its body", body).await.expect("all of it");
+                    soon("its body", body).must().await;
                     assert_eq!(read, length);
                 }
                 wire.send(OK).await.expect("taken");
@@ -156,40 +153,37 @@ impl Answered {
     }
 }
 
+/// The upstream reads on in time: then 41 is done, and its connection is as good as any. A claim
+/// promises that nothing older arrives after it.
 #[tokio::test]
-async fn what_lies_in_the_kernel_arrives_before_a_newer_token_goes_over_http_1() {
-    arrives_before_a_newer_token(false).await;
-}
-
-#[tokio::test]
-async fn what_lies_in_the_kernel_arrives_before_a_newer_token_goes_over_http_2() {
-    arrives_before_a_newer_token(true).await;
-}
-
-/// The upstream reads on in time: then 41 is done, and its connection is as good as any.
-async fn arrives_before_a_newer_token(http2: bool) {
-    let case = case(http2, "barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
-    let older = case.early(http2).await;
-    let newer = case.newer_waits().await;
-    older.drain_and_serve().await;
-    forwarded(newer).await;
-    assert_eq!(case.unknown().await, (0, 0));
-    let listed = case.proxy.ask("/v1/unknown").await.json();
-    assert_eq!(listed["unknown"], serde_json::json!([]));
+async fn what_lies_in_the_kernel_arrives_before_a_newer_token_goes() {
+    for http2 in [false, true] {
+        let case = Case::new(http2, "barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
+        let older = case.early().await;
+        let newer = case.newer_waits().await;
+        let claim = case.proxy.start_request(claim("PUT /orders/7").token(42));
+        case.proxy.waiting("order:7", 2).await;
+        older.drain_and_serve().await;
+        forwarded(newer).await;
+        assert_eq!(joined(claim).await.status(), 204);
+        assert_eq!(case.unknown().await, (0, 0));
+        let listed = case.proxy.ask("/v1/unknown").await.json();
+        assert_eq!(listed["unknown"], serde_json::json!([]));
+    }
 }
 
 /// It does not: within `upstream.timeout` alone, or `barrier.grace` where a newer token waits.
 #[tokio::test]
 async fn what_is_not_taken_in_time_is_reset_and_unknown() {
-    for http2 in VERSIONS {
+    for http2 in [false, true] {
         for more in [
             "{ upstream: { timeout: 1s }, barrier: { wait: 25s, grace: 300s, settle: 1s } }",
             "{ upstream: { timeout: 300s }, barrier: { wait: 25s, grace: 500ms, settle: 1s } }",
         ] {
-            let case = case(http2, more).await;
-            let older = case.early(http2).await;
+            let case = Case::new(http2, more).await;
+            let older = case.early().await;
             let newer = case.newer_waits().await;
-            case.serve_anew(http2, newer).await;
+            case.serve_anew(newer).await;
             older.nothing_more_comes().await;
             let line = case.proxy.log_of("outcome", "outcome-unknown").await;
             let listed = case.proxy.ask("/v1/unknown").await.json();
@@ -204,27 +198,15 @@ async fn what_is_not_taken_in_time_is_reset_and_unknown() {
     }
 }
 
-/// A claim promises that nothing older arrives after it.
-#[tokio::test]
-async fn a_claim_is_not_granted_while_an_older_request_lies_in_the_kernel() {
-    for http2 in VERSIONS {
-        let case = case(http2, "barrier: { wait: 300ms, grace: 300s, settle: 300s }").await;
-        let _older = case.early(http2).await;
-        let claim = post("/.well-known/fencing/claim").header("X-Fencing-Target", "PUT /orders/7");
-        let refused = case.proxy.refuse(claim.token(42), 503, "older-in-flight");
-        refused.await;
-    }
-}
-
 #[tokio::test]
 async fn what_a_killed_proxy_has_not_delivered_of_an_answered_request_never_arrives() {
-    for http2 in VERSIONS {
-        let mut case = case(http2, "barrier: { wait: 25s, settle: 1s }").await;
-        let older = case.early(http2).await;
+    for http2 in [false, true] {
+        let mut case = Case::new(http2, "barrier: { wait: 25s, settle: 1s }").await;
+        let older = case.early().await;
         case.proxy.kill9();
         case.proxy = Proxy::start(&case.config).await;
         let newer = case.proxy.start_request(put("/orders/7").token(42));
-        case.serve_anew(http2, newer).await;
+        case.serve_anew(newer).await;
         older.nothing_more_comes().await;
     }
 }
@@ -233,12 +215,12 @@ async fn what_a_killed_proxy_has_not_delivered_of_an_answered_request_never_arri
 /// the answer stands.
 #[tokio::test]
 async fn what_the_upstream_has_refused_by_a_reset_holds_up_no_newer_token() {
-    for http2 in VERSIONS {
-        let case = case(http2, "barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
+    for http2 in [false, true] {
+        let case = Case::new(http2, "barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
         // The close resets, since unread bytes are left.
-        drop(case.early(http2).await);
+        drop(case.early().await);
         let newer = case.proxy.start_request(put("/orders/7").token(42));
-        case.serve_anew(http2, newer).await;
+        case.serve_anew(newer).await;
         eventually("41 has settled", || async {
             (case.unknown().await == (0, 0)).then_some(())
         })

@@ -4,24 +4,16 @@
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::client_recipes::recipe;
+use super::client_recipes::{recipe, run};
 use crate::support::moto::Moto;
 use crate::support::pages::config;
-use crate::support::process::Process;
 use crate::support::tls::{Ca, Files, server};
-use crate::support::upstream::Arrival;
 use crate::support::{
     Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, or_return, post, put,
 };
 
-const CHARGE: &str = "/v1/accounts/7/charges";
-
-fn charge(token: u64) -> Request {
-    charge_of(token, "invoice-2026-11")
-}
-
-fn charge_of(token: u64, operation: &str) -> Request {
-    post(CHARGE)
+fn charge(token: u64, operation: &str) -> Request {
+    post("/v1/accounts/7/charges")
         .host(Some("fence.workers.internal"))
         .token(token)
         .header("X-Fencing-Operation", operation)
@@ -29,7 +21,8 @@ fn charge_of(token: u64, operation: &str) -> Request {
 }
 
 /// A provider that speaks TLS, and the page's configuration in front of it.
-async fn payments() -> (Upstream, Proxy, Files) {
+#[tokio::test]
+async fn a_third_partys_api_is_fenced_where_requests_leave() {
     let (ca, files) = (Ca::new("provider"), Files::new());
     let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
     let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
@@ -39,41 +32,37 @@ async fn payments() -> (Upstream, Proxy, Files) {
         .with(&own.to_string())
         .with("barrier: { wait: 300ms }");
     let proxy = Proxy::start(&config).await;
-    (provider, proxy, files)
-}
-
-#[tokio::test]
-async fn a_third_partys_api_is_fenced_where_requests_leave() {
-    let (provider, proxy, _files) = payments().await;
+    let november = "invoice-2026-11";
     // Two workers. The first one's charge is still at the provider when the second one comes.
     let gate = Gate::shut();
     provider.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let first = charge(41).header("Idempotency-Key", "invoice-2026-11");
+    let first = charge(41, november).header("Idempotency-Key", november);
     let first = proxy.start_request(first);
     provider.reached(1).await;
-    proxy.refuse(charge(42), 503, "older-in-flight").await;
+    proxy
+        .refuse(charge(42, november), 503, "older-in-flight")
+        .await;
     gate.open();
     forwarded(first).await;
     // The second one repeats the charge, and the provider hears of it once.
     for _ in 0..2 {
-        let again = proxy.send(charge(42)).await;
+        let again = proxy.send(charge(42, november)).await;
         let replayed = again.header("idempotency-replayed");
         assert_eq!((again.status(), replayed), (200, Some("true")));
     }
 
     // The first one wakes up: the provider sees nothing of it, on no path of the account.
     for stale in [
-        charge(41),
+        charge(41, november),
         put("/v1/accounts/7").token(41),
         put("/v1/accounts/7/limits/x").token(41),
     ] {
         proxy.stale(stale).await;
     }
-    proxy.forward(charge_of(42, "invoice-2026-12")).await;
+    proxy.forward(charge(42, "invoice-2026-12")).await;
 
     let arrivals = provider.arrivals();
-    let tokens: Vec<_> = arrivals.iter().filter_map(Arrival::token).collect();
-    assert_eq!(tokens, [41, 42]);
+    assert_eq!(provider.tokens("account:7"), [41, 42]);
     provider.assert_no_overtaking();
     let host = provider.url().trim_start_matches("https://");
     for arrival in &arrivals {
@@ -82,26 +71,20 @@ async fn a_third_partys_api_is_fenced_where_requests_leave() {
         assert_eq!(field("x-forwarded-host"), Some("fence.workers.internal"));
         assert_eq!(arrival.resource(), Some("account:7"));
     }
-    let keys: Vec<_> = arrivals
-        .iter()
-        .map(|one| one.head.get("idempotency-key").expect("a key"))
-        .collect();
+    let keys = [0, 1].map(|at| arrivals[at].head.get("idempotency-key").expect("a key"));
     // The key of the operation takes the place of the client's own.
-    assert!(keys[0] != "invoice-2026-11", "{keys:?}");
-    assert!(keys[1] != keys[0], "{keys:?}");
-}
+    assert!(keys[0] != november && keys[1] != keys[0], "{keys:?}");
 
-/// After a charge whose answer was lost, the next holder waits for as long as the provider may take.
-#[tokio::test]
-async fn a_lost_answer_of_the_provider_holds_the_next_worker_up() {
-    let (provider, proxy, _files) = payments().await;
+    // After a charge whose answer was lost, the next holder waits for as long as the provider may
+    // take.
     provider.next([Step::Close]);
-    proxy.refuse(charge(41), 502, "outcome-unknown").await;
-    let waits = proxy.send(charge(42)).await;
+    let lost = |token| charge(token, "invoice-2027-01");
+    proxy.refuse(lost(42), 502, "outcome-unknown").await;
+    let waits = proxy.send(lost(43)).await;
     waits.assert_problem(503, "older-in-flight");
     let left = waits.retry_after().expect("it says for how long");
     assert!((61..=120).contains(&left), "{left}");
-    assert_eq!(provider.count(), 1);
+    assert_eq!(provider.count(), 3);
 }
 
 /// What two holders get from the lock of the page, in order.
@@ -132,11 +115,9 @@ async fn the_lock_in_dynamodb_has_a_number_that_grows() {
     recipe("../when.md", "dynamodb_lock.py", dir.path());
     let holders = dir.path().join("holders.py");
     std::fs::write(&holders, HOLDERS).expect("the directory is writable");
-    let mut process = Process::start(moto.program(&holders).env("AWS_ENDPOINT_URL", moto.url()));
-    let status = process.exit().await;
-    let said = process.output();
-    assert!(status.success(), "{said}");
-    let got: Vec<Option<u64>> = serde_json::from_str(&said).expect("a list");
+    let ran = run(moto.program(&holders).env("AWS_ENDPOINT_URL", moto.url())).await;
+    assert!(ran.good, "{}", ran.said);
+    let got: Vec<Option<u64>> = serde_json::from_str(&ran.said).expect("a list");
     // B gets it only once A has let it go; C once B's lease is over; and what is no longer B's,
     // B cannot give up.
     let expected = [Some(1), None, None, Some(2), Some(3), None, Some(4)];

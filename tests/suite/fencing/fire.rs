@@ -22,7 +22,6 @@ mod fault;
 mod faults;
 mod log;
 mod marks;
-mod noise;
 mod park;
 mod patroni;
 mod plan;
@@ -32,26 +31,26 @@ mod upstream;
 mod world;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 
-use self::fault::{FaultCase, FaultKind, Sky};
 use self::log::{Log, LogEntry, write_down};
-use self::noise::Noise;
 use self::park::Park;
 use self::plan::{Ground, Plan};
-use self::run::play;
+use self::run::{lateness, play};
 use self::tally::Tally;
+use crate::fencing::crash::may_trace;
 use crate::support::path::can_stall;
 use crate::support::proxy::READY;
 use crate::support::skip::lacks;
-use crate::support::store::{postgres_is_installed, program};
+use crate::support::store::{has_postgres, program};
 
-/// The fewest and the most histories that CI plays.
+/// The fewest histories that CI plays, and the seed that it does not reach.
 const BLOCK: usize = 110;
-const MOST: u64 = 630;
+const MOST: u64 = 631;
 /// Histories at once that may bring about one thing that has not occurred.
 const TRIES: usize = 5;
 /// Histories at once.
@@ -64,212 +63,167 @@ const VOID_PERCENT: usize = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn histories() {
-    let (seed, minutes) = (
-        number("FENCEPOST_FIRE_SEED"),
-        number("FENCEPOST_FIRE_MINUTES"),
-    );
-    let mut bench = Bench::new();
-    match (seed, minutes) {
-        (Some(seed), None) => bench.play(seed..=seed, |_, plans| plans.next()).await,
-        (seed, Some(minutes)) => {
-            let (end, mut printed) = (Duration::from_mins(minutes), Instant::now());
-            let seeds = seed.unwrap_or(1)..=u64::MAX;
-            let next = |bench: &Bench, plans: &mut dyn Iterator<Item = Plan>| {
-                if printed.elapsed() >= Duration::from_mins(1) {
-                    printed = Instant::now();
-                    bench.print();
-                }
-                plans.next().filter(|_| bench.began.elapsed() < end)
-            };
-            bench.play(seeds, next).await;
-        }
-        (None, None) => bench.play(1..=MOST, Bench::next_of_block).await,
-    }
+    let (alone, minutes) = (number("SEED"), number("MINUTES"));
+    let seeds = match (alone, minutes) {
+        (Some(seed), None) => seed..seed.saturating_add(1),
+        (from, Some(_)) => from.unwrap_or(1)..u64::MAX,
+        (None, None) => 1..MOST,
+    };
+    let soaks = minutes.map(|minutes| Instant::now() + Duration::from_mins(minutes));
+    let mut bench = Bench::new(seeds, soaks);
+    bench.play().await;
     bench.judge();
-    if seed.is_none() || minutes.is_some() {
+    if alone.is_none() || soaks.is_some() {
         let missing = bench.missing();
         assert!(missing.is_empty(), "C5: these never occurred: {missing:#?}");
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable}={text}: a number")),
-    )
+/// Of a variable of this test.
+fn number(name: &str) -> Option<u64> {
+    let variable = format!("FENCEPOST_FIRE_{name}");
+    let text = std::env::var(&variable).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable}={text}: a number")))
 }
 
 /// The abilities of the machine, the servers, and the results of many histories.
+#[derive(Default)]
 struct Bench {
+    /// Those to come.
+    seeds: Range<u64>,
+    /// The time at which a soak ends.
+    soaks: Option<Instant>,
     park: Arc<Park>,
-    noise: Noise,
     postgres: bool,
-    can: Can,
-    began: Instant,
+    /// Tools of some faults.
+    lacks: Vec<&'static str>,
     /// By seed.
     running: HashMap<u64, Arc<Plan>>,
     begun: usize,
-    /// The latest seed that was begun.
-    last: u64,
     void: usize,
     tally: Tally,
     /// A line or more for each history that broke a rule.
     broken: Vec<String>,
 }
 
-/// The faults that this machine allows.
-#[derive(Clone, Copy)]
-pub struct Can {
-    /// Make the wall clock jump.
-    jump: bool,
-    /// Die by a sync of the disk.
-    trace: bool,
-    /// Lose packets on their way to the upstream.
-    stall: bool,
-}
-
-impl Can {
-    fn allows(self, case: FaultCase) -> bool {
-        match case.kind {
-            FaultKind::Jump => self.jump,
-            FaultKind::DieAtSync => self.trace,
-            _ => self.stall || case.sky == Sky::Clear,
-        }
-    }
-}
-
 impl Bench {
-    fn new() -> Self {
+    fn new(seeds: Range<u64>, soaks: Option<Instant>) -> Self {
         let strace = program("strace");
-        let can = Can {
-            jump: world::faketime().is_some(),
-            trace: strace.is_some_and(|strace| crate::fencing::crash::may_trace(&strace)),
-            stall: can_stall(),
-        };
-        let postgres = postgres_is_installed();
-        for (there, tool) in [
-            (postgres, "postgres"),
-            (can.jump, "faketime"),
-            (can.trace, "strace"),
-            (can.stall, "socket-filters"),
-        ] {
-            if !there {
-                lacks(tool);
-            }
-        }
+        let tools = [
+            ("faketime", world::faketime().is_some()),
+            ("strace", strace.is_some_and(|strace| may_trace(&strace))),
+            ("socket-filters", can_stall()),
+        ];
+        let missing = tools.into_iter().filter(|(_, there)| !there);
+        let missing = missing.map(|(tool, _)| tool).inspect(|tool| lacks(tool));
         Self {
-            park: Arc::default(),
-            noise: Noise::listen(),
-            postgres,
-            can,
-            began: Instant::now(),
-            running: HashMap::new(),
-            begun: 0,
-            last: 0,
-            void: 0,
-            tally: Tally::default(),
-            broken: Vec::new(),
+            seeds,
+            soaks,
+            postgres: has_postgres(),
+            lacks: missing.collect(),
+            ..Self::default()
         }
     }
 
-    /// Plays histories of these seeds, many at a time, until there is no next one.
-    async fn play(
-        &mut self,
-        seeds: std::ops::RangeInclusive<u64>,
-        mut next: impl FnMut(&Self, &mut dyn Iterator<Item = Plan>) -> Option<Plan>,
-    ) {
-        let (can, postgres) = (self.can, self.postgres);
-        // As far as this machine can play them.
-        let mut plans = seeds
-            .map(Plan::of)
-            .filter(|plan| postgres || plan.ground == Ground::Sqlite);
-        let mut histories = JoinSet::new();
+    /// Plays histories, many at a time, until there is no next one.
+    async fn play(&mut self) {
+        let (mut histories, began, mut minutes) = (JoinSet::new(), Instant::now(), 1);
         loop {
             while histories.len() < AT_ONCE
-                && let Some(mut plan) = next(self, &mut plans)
+                && let Some(mut plan) = self.next()
             {
-                plan.faults.retain(|fault| can.allows(fault.case));
+                plan.faults
+                    .retain(|fault| fault.case.is_possible(&self.lacks));
                 let plan = Arc::new(plan);
-                (self.begun, self.last) = (self.begun + 1, plan.seed);
+                self.begun += 1;
                 self.running.insert(plan.seed, Arc::clone(&plan));
-                histories.spawn(judged(plan, Arc::clone(&self.park), self.noise.clone()));
+                histories.spawn(judged(plan, Arc::clone(&self.park)));
             }
             let Some(judged) = histories.join_next().await else {
                 break;
             };
             self.take(judged.expect("judging does not panic"));
+            if began.elapsed() >= Duration::from_mins(minutes) {
+                minutes += 1;
+                self.print(began);
+            }
         }
-        self.print();
+        self.print(began);
     }
 
-    /// A fault finds its point only with the right timing. What has not occurred yet is
-    /// played for on, unless enough of the histories that run may bring it about.
-    fn next_of_block(&self, plans: &mut dyn Iterator<Item = Plan>) -> Option<Plan> {
-        if !self.broken.is_empty() {
-            return None;
-        }
-        if self.begun < BLOCK {
-            return plans.next();
-        }
+    /// The next plan that this machine can play. A fault finds its point only with the right
+    /// timing. What has not occurred after a block of histories is played for on, unless enough of
+    /// the histories that run may bring it about.
+    fn next(&mut self) -> Option<Plan> {
+        let is_over = self
+            .soaks
+            .map_or(!self.broken.is_empty(), |end| Instant::now() >= end);
         let mut missing = self.missing();
         missing.retain(|name| {
             let running = self.running.values();
             running.filter(|plan| may_bring_about(plan, name)).count() < TRIES
         });
-        if missing.is_empty() {
+        let postgres = self.postgres;
+        let plans = self.seeds.by_ref().map(Plan::of);
+        let mut plans = plans.filter(|plan| postgres || plan.ground == Ground::Sqlite);
+        if is_over {
+            return None;
+        } else if self.begun < BLOCK || self.soaks.is_some() {
+            return plans.next();
+        } else if missing.is_empty() {
             return None;
         }
-        let next = std::iter::from_fn(|| plans.next())
-            .find(|plan| missing.iter().any(|name| may_bring_about(plan, name)));
-        println!(
-            "fire: for {missing:?}: seed {:?}",
-            next.as_ref().map(|plan| plan.seed)
-        );
+        let next = plans.find(|plan| missing.iter().any(|name| may_bring_about(plan, name)));
+        let seed = next.as_ref().map(|plan| plan.seed);
+        println!("fire: for {missing:?}: seed {seed:?}");
         next
     }
 
     /// C5, over all of them: the things that could have occurred on this machine and have not.
     fn missing(&self) -> BTreeSet<String> {
-        if self.postgres {
-            self.tally.missing(self.can)
-        } else {
-            BTreeSet::new()
-        }
+        let missing = self.tally.missing(&self.lacks);
+        missing.into_iter().filter(|_| self.postgres).collect()
     }
 
-    fn take(&mut self, judged: Judged) {
-        self.running.remove(&judged.plan.seed);
-        self.void += usize::from(judged.again > 0);
-        self.tally.take(&judged.plan, &judged.log);
-        if let Some(broken) = judged.broken {
-            eprintln!("{broken}");
-            self.broken.push(broken);
+    fn take(&mut self, (plan, log, again, broken): Judged) {
+        let seed = plan.seed;
+        self.running.remove(&seed);
+        self.void += usize::from(again > 0);
+        self.tally.take(&plan, &log);
+        if broken.is_empty() && number("SEED") != Some(seed) {
+            return;
         }
-    }
-
-    fn print(&self) {
-        let (void, broken) = (self.void, self.broken.len());
-        println!(
-            "fire: {} histories, up to seed {}, in {:?}\n{}\
-             {void:9}  histories played again because the instruments were late\n\
-             {broken:9}  histories that broke a rule",
-            self.begun,
-            self.last,
-            self.began.elapsed(),
-            self.tally,
+        let told = format!(
+            "seed {seed}:\n  {broken}\n  again: FENCEPOST_FIRE_SEED={seed} \
+             cargo test --test suite fire::histories -- --nocapture\n"
         );
+        let file = write_down(&seed.to_string(), &told, &plan, &log);
+        println!("{told}  the log: {}", file.display());
+        if !broken.is_empty() {
+            self.broken.push(told);
+        }
+    }
+
+    fn print(&self, began: Instant) {
+        let (last, time) = (self.seeds.start - 1, began.elapsed());
+        let (all, void, broken) = (self.begun, self.void, self.broken.len());
+        println!("fire: {all} histories, up to seed {last}, in {time:?}");
+        for (name, count) in &self.tally.0 {
+            println!("{count:9}  {name}");
+        }
+        println!("{void:9}  histories played again because the instruments were late");
+        println!("{broken:9}  histories that broke a rule");
     }
 
     /// # Panics
     /// If a history broke a rule, with each that did.
     fn judge(&self) {
         assert!(self.broken.is_empty(), "{}", self.broken.join("\n"));
+        let (void, begun) = (self.void, self.begun);
         assert!(
-            self.void * 100 <= self.begun * VOID_PERCENT || self.void < 2,
-            "{} of {} histories had late instruments: the machine is too slow to judge by",
-            self.void,
-            self.begun
+            void * 100 <= begun * VOID_PERCENT || void < 2,
+            "{void} of {begun} histories had late instruments: the machine is too slow to judge by"
         );
     }
 }
@@ -280,66 +234,35 @@ fn may_bring_about(plan: &Plan, name: &str) -> bool {
     !of_a_fault || names.any(|own| own == name)
 }
 
-/// A history and what the checker says.
-struct Judged {
-    plan: Arc<Plan>,
-    log: Vec<LogEntry>,
-    late: bool,
-    /// The plays before it that proved nothing.
-    again: usize,
-    broken: Option<String>,
-}
+/// A history: its plan, its log, the plays before it that proved nothing, and the rules that it
+/// broke, in words.
+type Judged = (Arc<Plan>, Vec<LogEntry>, usize, String);
 
 /// Plays a plan and checks it. Where the instruments were late, a rule that was broken says nothing
 /// yet: it is played again, and a third time if they were late then too.
-async fn judged(plan: Arc<Plan>, park: Arc<Park>, noise: Noise) -> Judged {
-    let mut again = 0;
-    loop {
-        let one = judged_once(&plan, &park, &noise).await;
-        if one.broken.is_none() || !one.late || again == 2 {
-            return Judged { again, ..one };
+async fn judged(plan: Arc<Plan>, park: Arc<Park>) -> Judged {
+    for again in 0.. {
+        let (lateness, log) = (lateness(), Log::begin());
+        let playing = play(Arc::clone(&plan), Arc::clone(&park), log.clone());
+        let played = tokio::spawn(playing).await;
+        let log = log.entries();
+        let (broken, starved) = match played {
+            Ok(()) => (check::first_of(&check::check(&log)), false),
+            // A machine that does not get a proxy started is no instrument either.
+            Err(error) => (
+                format!("it did not end: {error}"),
+                error.to_string().contains(READY),
+            ),
+        };
+        let late = starved || *lateness.borrow() > TOO_LATE;
+        if broken.is_empty() || !late || again == 2 {
+            return (plan, log, again, broken);
         }
-        again += 1;
         eprintln!(
-            "fire: the instruments were late, so this proves nothing, and it is played again: {}",
-            one.broken.unwrap_or_default()
+            "fire: the instruments were late, so this proves nothing, and seed {} is played again: \
+             {broken}",
+            plan.seed
         );
     }
-}
-
-async fn judged_once(plan: &Arc<Plan>, park: &Arc<Park>, noise: &Noise) -> Judged {
-    let (began, log) = (Instant::now(), Log::begin());
-    let (plan, park, to) = (Arc::clone(plan), Arc::clone(park), log.clone());
-    let playing = Arc::clone(&plan);
-    let played = tokio::spawn(async move { play(playing, &park, to).await }).await;
-    // A machine that does not get a proxy started is no instrument either.
-    let starved = |error: &JoinError| error.to_string().contains(READY);
-    let late = noise.worst_since(began) > TOO_LATE || played.as_ref().is_err_and(starved);
-    let log = log.entries();
-    let violations = match &played {
-        Ok(_) => check::first_of(&check::check(&log)),
-        Err(error) => vec![format!("it did not end: {error}")],
-    }
-    .join("\n  ");
-    let seed = plan.seed;
-    let mut broken = None;
-    if !violations.is_empty() || number("FENCEPOST_FIRE_SEED") == Some(seed) {
-        let lines = played.unwrap_or_default();
-        let file = write_down(&seed.to_string(), &violations, &plan, &log, &lines);
-        broken = (!violations.is_empty()).then(|| {
-            format!(
-                "seed {seed}:\n  {violations}\n  the log: {}\n  \
-                 again: FENCEPOST_FIRE_SEED={seed} \
-                 cargo test --test suite fire::histories -- --nocapture\n",
-                file.display()
-            )
-        });
-    }
-    Judged {
-        plan,
-        log,
-        late,
-        again: 0,
-        broken,
-    }
+    unreachable!("the third time counts")
 }

@@ -13,39 +13,17 @@ use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::store::tool;
+use crate::support::upstream::response;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, delete, forwarded, get, or_return, put,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, delete, fenced, forwarded, get, or_return,
+    put,
 };
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with(STAYS_UNKNOWN);
-    let proxy = Proxy::start(&config.with(more)).await;
-    (upstream, proxy)
-}
-
-fn gateway(status: &str) -> [Step; 1] {
-    [Step::answer(status, "X-Gateway: yes\r\n", "lost it\n")]
-}
-
-/// Sends a request with 1, which gets this status from the upstream. Returns whether a write with the
-/// next token waits.
-async fn next_waits(proxy: &Proxy, request: Request, status: u16, next: &str) -> bool {
-    let answer = proxy.send(request.token(1)).await;
-    assert_eq!((answer.status(), answer.outcome()), (status, None));
-    let next = proxy.send(put(next).token(2)).await;
-    match (next.status(), next.outcome()) {
-        (200, None) => false,
-        (503, Some("older-in-flight")) => true,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[tokio::test]
 async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
     for (status, text) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout")] {
-        let (upstream, proxy) = fenced("{}").await;
-        upstream.next(gateway(text));
+        let (upstream, proxy) = fenced(STAYS_UNKNOWN).await;
+        upstream.next([Step::answer(text, "X-Gateway: yes\r\n", "lost it\n")]);
         let answer = proxy.send(put("/orders/7").token(41)).await;
         assert_eq!((answer.status(), answer.outcome()), (status, None));
         assert_eq!(answer.text(), "lost it\n");
@@ -62,50 +40,54 @@ async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
     }
 }
 
-#[tokio::test]
-async fn which_statuses_leave_the_outcome_open_the_upstream_and_each_route_say() {
-    let (upstream, proxy) = fenced(
-        "{ upstream: { unknown_statuses: [503] }, routes: [
-           { path: '/orders/{id}', resource: 'order:{id}' },
-           { path: '/sure/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [] } },
-           { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }] }",
-    )
-    .await;
-    for (path, text, status, waits) in [
-        ("orders", "502 Bad Gateway", 502, false),
-        ("orders", "500 Internal Server Error", 500, false),
-        ("sure", "503 Service Unavailable", 503, false),
-        ("odd", "503 Service Unavailable", 503, false),
-        ("odd", "202 Accepted", 202, true),
-        ("orders", "503 Service Unavailable", 503, true),
-    ] {
-        // Each with a resource of its own: the outcome of some stays open.
-        let id = format!("{path}-{status}");
-        upstream.next(gateway(text));
-        let (first, next) = (format!("/{path}/{id}"), format!("/orders/{id}"));
-        let found = next_waits(&proxy, put(&first), status, &next).await;
-        assert_eq!(found, waits, "{path} {status}");
-    }
-}
+type Make = fn(&str) -> Request;
 
+/// By their status, as the upstream and each route say, and by their end.
 #[tokio::test]
-async fn what_only_the_end_of_its_connection_ends_is_no_end_of_a_write() {
+async fn which_answers_leave_the_outcome_open() {
+    let statuses = "
+        upstream: { unknown_statuses: [503] }
+        routes:
+          - { path: '/orders/{id}', resource: 'order:{id}' }
+          - { path: '/sure/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [] } }
+          - { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }
+        ";
+    let (upstream, proxy) = fenced(&format!("{statuses}{STAYS_UNKNOWN}")).await;
+    let of = |status: &str| response(status, "", "");
     let open = "HTTP/1.1 200 OK\r\n\r\nall of it, or half";
     let old = "HTTP/1.0 200 OK\r\n\r\nall of it, or half";
     let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
-    let overridden = get("/orders/7").header("X-Method-Override", "PUT");
-    for (request, bytes, status, waits) in [
-        (put("/orders/7"), open, 200, true),
-        (delete("/orders/7"), old, 200, true),
+    let overridden = |path: &str| get(path).header("X-Method-Override", "PUT");
+    let rows: [(Make, &str, &str, bool); 11] = [
+        (put, "orders", &of("502 Bad Gateway"), false),
+        (put, "orders", &of("500 Internal Server Error"), false),
+        (put, "sure", &of("503 Service Unavailable"), false),
+        (put, "odd", &of("503 Service Unavailable"), false),
+        (put, "odd", &of("202 Accepted"), true),
+        (put, "orders", &of("503 Service Unavailable"), true),
+        // Only the end of its connection ends it.
+        (put, "orders", open, true),
+        (delete, "orders", old, true),
         // A read that is half has changed nothing.
-        (get("/orders/7"), open, 200, false),
-        (overridden, open, 200, true),
-        (put("/orders/7"), nothing, 204, false),
-    ] {
-        let (upstream, proxy) = fenced("{}").await;
-        upstream.next([Step::raw(bytes), Step::Close]);
-        let found = next_waits(&proxy, request.clone(), status, "/orders/7").await;
-        assert_eq!(found, waits, "{request:?} {bytes:?}");
+        (get, "orders", open, false),
+        (overridden, "orders", open, true),
+        (put, "orders", nothing, false),
+    ];
+    for (row, (request, route, answer, waits)) in rows.into_iter().enumerate() {
+        // Each with a resource of its own: the outcome of some stays open.
+        upstream.next([Step::raw(answer), Step::Close]);
+        let first = request(&format!("/{route}/{row}")).token(1);
+        let passed = proxy.send(first).await;
+        let found = (passed.head.word(1), passed.outcome());
+        assert_eq!(found, (&answer[9..12], None), "row {row}");
+        let next = proxy.send(put(&format!("/orders/{row}")).token(2)).await;
+        let found = (next.status(), next.outcome());
+        let refused = (503, Some("older-in-flight"));
+        assert_eq!(
+            found,
+            if waits { refused } else { (200, None) },
+            "row {row}"
+        );
     }
 }
 
@@ -116,7 +98,7 @@ async fn a_token_that_a_gateway_lost_stays_spent() {
            routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }",
     )
     .await;
-    upstream.next(gateway("504 Gateway Timeout"));
+    upstream.next([Step::answer("504 Gateway Timeout", "", "")]);
     assert_eq!(proxy.send(put("/orders/7").token(1)).await.status(), 504);
     proxy.stale(put("/orders/7").token(1)).await;
     // And the next one goes once it has settled.
@@ -131,9 +113,8 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
     let service = Upstream::start().await;
     let location = format!("proxy_pass {}; proxy_read_timeout 200ms;", service.url());
     let gateway = Nginx::start(&nginx, &location, "").await;
-    let url = gateway.url();
-    let config = Config::to(&url, &Store::sqlite()).with("barrier: { settle: 2s, wait: 20s }");
-    let proxy = Proxy::start(&config).await;
+    let config = Config::to(&gateway.url(), &Store::sqlite());
+    let proxy = Proxy::start(&config.with("barrier: { settle: 2s, wait: 20s }")).await;
     let gate = Gate::shut();
     service.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let lost = proxy.send(put("/orders/7").token(41)).await;
@@ -160,9 +141,6 @@ async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
            nbthread 1
          defaults
            mode http
-           timeout connect 20s
-           timeout client 60s
-           timeout server 60s
            http-reuse always
          listen here
            bind 127.0.0.1:{port} proto h2
@@ -174,8 +152,7 @@ async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
     let mut haproxy = Process::start(Command::new(haproxy).arg("-db").arg("-f").arg(&file));
     haproxy.listens_on(port).await;
     let url = format!("h2c://127.0.0.1:{port}");
-    let config = Config::to(&url, &Store::sqlite()).with(STAYS_UNKNOWN);
-    let proxy = Proxy::start(&config).await;
+    let proxy = Proxy::start(&Config::to(&url, &Store::sqlite()).with(STAYS_UNKNOWN)).await;
     proxy.forward(put("/orders/7").token(40)).await;
     service.next([Step::Close]);
     let request = put("/orders/7").token(41).body("read");

@@ -2,41 +2,27 @@
 
 use serde_json::json;
 
-use crate::support::{
-    Config, Proxy, Store, Upstream, eventually, or_return, over_both_stores, post, put,
-};
-
-const MAX: &str = "9223372036854775807";
-const CLAIM: &str = "/.well-known/fencing/claim";
-
-async fn fenced(store: &Store, route: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, store).route(route)).await;
-    (upstream, proxy)
-}
+use super::admission::{MAX, fenced};
+use super::claim::{by_key, claim};
+use crate::support::{Proxy, Store, or_return, over_both_stores, put};
 
 over_both_stores! {
     async fn the_greatest_token_shuts_nobody_out(store: Store) {
         let (upstream, proxy) = fenced(&store, "{}").await;
         proxy.forward(put("/orders/7").token(41)).await;
-        let claim = post(CLAIM).header("X-Fencing-Target", "PUT /orders/7");
-        for poison in [put("/orders/7").token(MAX), claim.token(MAX)] {
-            let problem = proxy.send(poison).await.assert_problem(422, "implausible-token");
-            assert_eq!((&problem["retry"], &problem["token"], &problem["mark"]), (
-                &json!("never"), &json!(MAX), &json!("41"),
-            ));
-            assert!(problem.get("gap").is_none(), "{problem}");
+        // The second one has no mark yet.
+        for (id, mark) in [(7, Some("41")), (8, None)] {
+            let (path, key) = (format!("/orders/{id}"), format!("order:{id}"));
+            for poison in [put(&path), claim(&format!("PUT {path}")), by_key(&key)] {
+                let problem = proxy.refuse(poison.token(MAX), 422, "implausible-token").await;
+                assert_eq!((&problem["retry"], &problem["token"]), (&json!("never"), &json!(MAX)));
+                assert_eq!(problem.get("mark"), mark.map(|mark| json!(mark)).as_ref());
+                assert!(problem.get("gap").is_none(), "{problem}");
+            }
+            assert_eq!(proxy.token(&key).await, mark.map(|_| 41));
         }
-        assert_eq!(proxy.token("order:7").await, Some(41));
-        // A resource that has no mark yet.
-        let by_key = post(CLAIM).header("X-Fencing-Resource", "order:8");
-        for poison in [put("/orders/8").token(MAX), by_key.token(MAX)] {
-            let problem = proxy.send(poison).await.assert_problem(422, "implausible-token");
-            assert!(problem.get("mark").is_none(), "{problem}");
-        }
-        assert_eq!(proxy.token("order:8").await, None);
         let refused = [("outcome", "implausible-token")];
-        assert_eq!(proxy.count("fencepost_requests_total", &refused).await, 4);
+        assert_eq!(proxy.count("fencepost_requests_total", &refused).await, 6);
         proxy.logged("a line for the operator", |line| {
             line["outcome"] == "implausible-token" && line["resource"] == "order:7" && line["mark"] == "41"
         }).await;
@@ -64,27 +50,20 @@ over_both_stores! {
 
     async fn holders_are_not_held_up_by_tokens_that_leap(store: Store) {
         let (upstream, proxy) = fenced(&store, "{}").await;
-        let poison = async {
-            let one = |token: u64| {
-                let proxy = &proxy;
-                async move {
-                    for n in 0..200 {
-                        let leap = put("/orders/7").token(token - n);
-                        let status = proxy.send(leap).await.status();
-                        assert!(status == 422, "{status}");
-                    }
-                }
-            };
-            let max: u64 = MAX.parse().expect("a number");
-            tokio::join!(one(max), one(1 << 60), one(1 << 61), one(1 << 62));
-        };
         proxy.forward(put("/orders/7").token(1)).await;
+        let poison = async |token: u64| {
+            for n in 0..200 {
+                let leap = put("/orders/7").token(token - n);
+                assert_eq!(proxy.send(leap).await.status(), 422);
+            }
+        };
         let holders = async {
             for token in 2..100 {
                 proxy.forward(put("/orders/7").token(token)).await;
             }
         };
-        tokio::join!(poison, holders);
+        let max = i64::MAX.unsigned_abs();
+        tokio::join!(poison(max), poison(1 << 60), poison(1 << 61), poison(1 << 62), holders);
         assert_eq!(upstream.count(), 99);
         assert_eq!(proxy.token("order:7").await, Some(99));
     }
@@ -92,7 +71,7 @@ over_both_stores! {
     async fn observed_routes_let_it_pass_and_keep_the_mark(store: Store) {
         let (upstream, proxy) = fenced(&store, "mode: observe").await;
         proxy.forward(put("/orders/7").token(41)).await;
-        eventually("the mark", || async { proxy.token("order:7").await }).await;
+        proxy.until_token("order:7", 41).await;
         proxy.forward(put("/orders/7").token(MAX)).await;
         proxy.until_outcome("observed-implausible-token", 1).await;
         assert_eq!(proxy.token("order:7").await, Some(41));
@@ -100,61 +79,47 @@ over_both_stores! {
     }
 }
 
-#[tokio::test]
-async fn a_token_is_believed_up_to_its_bound() {
-    let bounds = "{ reuse: once, token: { max_jump: 10, max: 1000 } }";
-    let (upstream, proxy) = fenced(&Store::sqlite(), bounds).await;
-    for (id, token, leaps) in [
-        (7, 1001, true),
-        (7, 995, false),
-        (7, 1001, true),
-        (7, 1000, false),
-        (8, 1, false),
-        (8, 12, true),
-        (8, 11, false),
-        // It has not been spent.
-        (8, 12, false),
-    ] {
-        let write = put(&format!("/orders/{id}")).token(token);
-        if leaps {
-            proxy.refuse(write, 422, "implausible-token").await;
-        } else {
-            proxy.forward(write).await;
-        }
-    }
-    proxy.stale(put("/orders/8").token(12)).await;
-    assert_eq!(upstream.tokens("order:7"), [995, 1000]);
-    assert_eq!(upstream.tokens("order:8"), [1, 11, 12]);
-}
-
 /// The store decides, so that no proxy judges by a mark that has long been passed.
 #[tokio::test]
 async fn two_proxies_judge_by_the_same_mark() {
     let store = or_return!(Store::postgres().await);
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).route("token: { max_jump: 10 }");
-    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let bound =
+        "routes: [{ path: '/orders/{id}', resource: 'order:{id}', token: { max_jump: 10 } }]";
+    let (_upstream, config, a) = Proxy::with_config(&store, bound).await;
+    let b = Proxy::start(&config).await;
     for (proxy, token) in [(&a, 40), (&b, 50), (&a, 60), (&a, 70), (&b, 80)] {
         proxy.forward(put("/orders/7").token(token)).await;
     }
     for proxy in [&a, &b] {
-        let answer = proxy.send(put("/orders/7").token(91)).await;
-        let problem = answer.assert_problem(422, "implausible-token");
+        let leap = put("/orders/7").token(91);
+        let problem = proxy.refuse(leap, 422, "implausible-token").await;
         assert_eq!(problem["mark"], "80");
     }
     assert_eq!(a.token("order:7").await, Some(80));
 }
 
+/// A format that says nothing of growth is bounded on request only.
 #[tokio::test]
-async fn formats_that_say_nothing_of_growth_are_bounded_on_request_only() {
+async fn a_token_is_believed_up_to_the_bound_of_its_route() {
     let routes = "
         routes:
+          - { path: '/once/{id}', resource: 'once:{id}', reuse: once, token: { max_jump: 10, max: 1000 } }
           - { path: '/hex/{id}', resource: 'hex:{id}', token: { format: hex } }
           - { path: '/hash/{id}', resource: 'hash:{id}', token: { format: after-hash } }
           - { path: '/tight/{id}', resource: 'tight:{id}', token: { format: prefix-hex16, max_jump: 16 } }
           - { path: '/any/{id}', resource: 'any:{id}', token: { max_jump: none, max: none } }";
     let (_upstream, proxy) = Proxy::before(&Store::sqlite(), routes).await;
     for (path, token, status) in [
+        ("/once/7", "1001", 422),
+        ("/once/7", "995", 200),
+        ("/once/7", "1001", 422),
+        ("/once/7", "1000", 200),
+        ("/once/8", "1", 200),
+        ("/once/8", "12", 422),
+        ("/once/8", "11", 200),
+        // It has not been spent.
+        ("/once/8", "12", 200),
+        ("/once/8", "12", 412),
         ("/hex/7", "7fffffffffffffff", 200),
         ("/any/7", MAX, 200),
         ("/hash/7", "lock#9223372036854775807", 422),
@@ -167,7 +132,14 @@ async fn formats_that_say_nothing_of_growth_are_bounded_on_request_only() {
         ("/tight/7", "20", 400),
     ] {
         let answer = proxy.send(put(path).token(token)).await;
-        assert_eq!(answer.status(), status, "{path} {token}");
+        let outcome = match status {
+            200 => None,
+            400 => Some("malformed-token"),
+            412 => Some("stale-token"),
+            _ => Some("implausible-token"),
+        };
+        let found = (answer.status(), answer.outcome());
+        assert_eq!(found, (status, outcome), "{path} {token}");
     }
 }
 
@@ -179,19 +151,12 @@ async fn a_claim_by_key_is_believed_if_each_route_of_the_key_believes_it() {
           - { path: '/a/{id}', resource: 'thing:{id}', token: { max_jump: 1000 } }
           - { path: '/b/{id}', resource: 'thing:{id}', token: { max_jump: 10 } }";
     let (_upstream, proxy) = Proxy::before(&Store::sqlite(), routes).await;
-    let by_key = |token: u64| {
-        post(CLAIM)
-            .header("X-Fencing-Resource", "thing:7")
-            .token(token)
-    };
-    let claim = |target: &str| post(CLAIM).header("X-Fencing-Target", target);
+    let by_key = |token: u64| by_key("thing:7").token(token);
     assert_eq!(proxy.send(by_key(41)).await.status(), 204);
     proxy.refuse(by_key(52), 422, "implausible-token").await;
-    let leap = proxy.send(claim("PUT /b/7").token(52)).await;
-    leap.assert_problem(422, "implausible-token");
-    assert_eq!(
-        proxy.send(claim("PUT /a/7").token(1041)).await.status(),
-        204
-    );
+    let leap = claim("PUT /b/7").token(52);
+    proxy.refuse(leap, 422, "implausible-token").await;
+    let far = claim("PUT /a/7").token(1041);
+    assert_eq!(proxy.send(far).await.status(), 204);
     assert_eq!(proxy.token("thing:7").await, Some(1041));
 }

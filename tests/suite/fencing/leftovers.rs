@@ -9,7 +9,6 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -28,79 +27,66 @@ use crate::support::{
 /// More than a worker takes from the kernel at once (1,024).
 const OTHERS: usize = 1_100;
 
-/// What comes over the idle connection.
-#[derive(Clone, Copy, Debug)]
-enum Leftover {
-    Answer,
-    End,
-}
-
-/// `config` makes the configuration of a proxy in front of the upstream, with a store of its own.
+/// An answer, or an end. `config` makes the configuration of a proxy in front of the upstream, with a
+/// store of its own.
 async fn are_not_used(upstream: &Upstream, config: impl Fn() -> Config) {
-    for leftover in [Leftover::Answer, Leftover::End] {
-        is_not_used(upstream, config(), leftover).await;
-    }
-}
-
-async fn is_not_used(upstream: &Upstream, config: Config, leftover: Leftover) {
     on_one_core();
     let _ = many_descriptors();
-    let config = config.with(
-        "{ upstream: { idle_timeout: 300s }, limits: { connections: 3000, \
-         connections_per_client: none, head_timeout: 300s, idle_timeout: 300s } }",
-    );
-    let proxy = Proxy::start(&config).await;
-    let gate = Gate::shut();
-    let last = match leftover {
-        Leftover::Answer => Step::answer("200 OK", "", "left over"),
-        Leftover::End => Step::Close,
-    };
-    upstream.on_token(41, [Step::ok(), Step::Wait(gate.clone()), last]);
-    let request = put("/orders/7").token(41);
-    let first = upstream.count();
-    let mut exchange = proxy.begin(&request, b"").await;
-    exchange.finish().await.assert_forwarded();
-    let mut others = Vec::new();
-    for _ in 0..OTHERS {
-        others.push(Wire::connect(proxy.data()).await.expect("it listens"));
-    }
-    // Connections are taken in order, so the worker waits for all of them.
-    let read = get("/orders/8");
-    let mut newest = Exchange::over(others.pop().expect("the newest"), &read);
-    newest.wire.send(&read.bytes()).await.expect("open");
-    newest.finish().await.assert_forwarded();
-    let (requests, connections) = (upstream.count(), upstream.connections());
-
-    proxy.pause().await;
-    exchange.wire.send(&request.bytes()).await.expect("open");
-    for other in &mut others {
-        other.send(b"G").await.expect("open");
-    }
-    gate.open();
-    upstream
-        .until("what is left over", |all| all[first].ended.is_some())
+    for leftover in [Step::answer("200 OK", "", "left over"), Step::Close] {
+        let proxy = Proxy::start(&config().with(
+            "{ upstream: { idle_timeout: 300s }, limits: { connections: 3000, \
+             connections_per_client: none, head_timeout: 300s, idle_timeout: 300s } }",
+        ))
         .await;
-    upstream.next([Step::answer("200 OK", "", "its own")]);
-    proxy.resume();
+        // One connection for fenced requests, one for the others: what is quiet is used again.
+        let opened = upstream.connections() + 2;
+        for token in 1..=5 {
+            proxy.forward(put("/orders/7").token(token)).await;
+            proxy.forward(get("/orders/7")).await;
+        }
+        assert_eq!(upstream.connections(), opened);
+        let gate = Gate::shut();
+        let late = [Step::ok(), Step::Wait(gate.clone()), leftover.clone()];
+        upstream.on_token(41, late);
+        let request = put("/orders/7").token(41);
+        let first = upstream.count();
+        let mut exchange = proxy.begin(&request, b"").await;
+        exchange.finish().await.assert_forwarded();
+        let mut others = Vec::new();
+        for _ in 0..OTHERS {
+            others.push(Wire::connect(proxy.data()).await.expect("it listens"));
+        }
+        // Connections are taken in order, so the worker waits for all of them.
+        let read = get("/orders/8");
+        let mut newest = Exchange::over(others.pop().expect("the newest"), &read);
+        newest.wire.send(&read.bytes()).await.expect("open");
+        newest.finish().await.assert_forwarded();
+        let requests = upstream.count();
 
-    let answer = exchange.finish().await;
-    assert_eq!(answer.assert_forwarded().text(), "its own", "{leftover:?}");
-    assert_eq!(upstream.count(), requests + 1);
-    assert_eq!(upstream.connections(), connections + 1);
-    // Nothing is unknown of the resource.
-    proxy.forward(put("/orders/7").token(42)).await;
+        proxy.pause().await;
+        exchange.wire.send(&request.bytes()).await.expect("open");
+        for other in &mut others {
+            other.send(b"G").await.expect("open");
+        }
+        gate.open();
+        upstream
+            .until("what is left over", |all| all[first].ended.is_some())
+            .await;
+        upstream.next([Step::answer("200 OK", "", "its own")]);
+        proxy.resume();
+
+        let answer = exchange.finish().await;
+        assert_eq!(answer.assert_forwarded().text(), "its own", "{leftover:?}");
+        assert_eq!(upstream.count(), requests + 1);
+        assert_eq!(upstream.connections(), opened + 1);
+        // Nothing is unknown of the resource.
+        proxy.forward(put("/orders/7").token(42)).await;
+    }
 }
 
 #[tokio::test]
 async fn over_tcp() {
     let upstream = Upstream::start().await;
-    are_not_used(&upstream, || Config::new(&upstream, &Store::sqlite())).await;
-}
-
-#[tokio::test]
-async fn over_a_unix_socket() {
-    let dir = TempDir::new().expect("a temporary directory");
-    let upstream = Upstream::start_unix(&dir.path().join("upstream.sock"));
     are_not_used(&upstream, || Config::new(&upstream, &Store::sqlite())).await;
 }
 
@@ -110,30 +96,16 @@ fn trusting(url: &str, ca: &Path) -> Config {
     Config::to(url, &Store::sqlite()).with(&tls)
 }
 
-#[tokio::test]
-async fn over_tls() {
-    let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
-    let ca_file = files.put("ca.crt", ca.pem());
-    let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
-    are_not_used(&upstream, || trusting(upstream.url(), &ca_file)).await;
-}
-
 /// A server sends session tickets behind the handshake (RFC 8446, section 4.6.1), which lie there
 /// unread when the connection is taken. They are no reason to close it.
 #[tokio::test]
-async fn tickets_of_tls_are_not_left_over() {
+async fn over_tls() {
     let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
     let ca_file = files.put("ca.crt", ca.pem());
     let mut config = server(&ca.server(&["localhost"]), None, &[]);
     config.send_tls13_tickets = 4;
     let upstream = Upstream::start_tls(config).await;
-    let proxy = Proxy::start(&trusting(upstream.url(), &ca_file)).await;
-    for token in 1..=5 {
-        proxy.forward(put("/orders/7").token(token)).await;
-        proxy.forward(get("/orders/7")).await;
-    }
-    // One for fenced requests, one for the others.
-    assert_eq!(upstream.connections(), 2);
+    are_not_used(&upstream, || trusting(upstream.url(), &ca_file)).await;
 }
 
 /// The beginning of a TLS record shows no byte of its content, and the rest comes behind the next

@@ -13,7 +13,7 @@ use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, or_return, post, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, or_return, post, put};
 
 const PAGE: &str = "object-storage.md";
 
@@ -166,41 +166,37 @@ async fn the_host_is_signed_and_decides_whether_it_fences() {
     }
 }
 
-/// The names that the page lists, and which `allow` opens each.
-const NAMES: [(&str, &str); 3] = [
-    ("x;y", "semicolon"),
-    ("x//y", "empty-segments"),
-    ("/x", "empty-segments"),
+/// The names that the page lists, and all of `allow` that it names.
+const NAMES: [&str; 3] = ["x;y", "x//y", "/x"];
+const ALLOW: [&str; 4] = [
+    "semicolon",
+    "empty-segments",
+    "encoded-slash",
+    "raw-characters",
 ];
 
 /// The names that nothing opens.
 const NEVER: [&str; 5] = ["x/../y", "x\\y", "x?y", "x#y", "x%2Fy"];
+const HARMLESS: [&str; 3] = ["dir/", "ü + (1)=@~*!'", "x%y"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
     let gateway = or_return!(Moto::start(&["backups"]).await);
-    let names = NAMES.map(|(name, _)| name);
-    let mut allow = NAMES.map(|(_, allow)| allow).to_vec();
-    allow.dedup();
-    allow.extend(["encoded-slash", "raw-characters"]);
-    let harmless = ["dir/", "ü + (1)=@~*!'", "x%y"];
     for all in [false, true] {
         let (mut config, url) = page("object-storage", &gateway.url());
         if all {
-            config = config.route(&json!({ "allow": &allow }).to_string());
+            config = config.route(&json!({ "allow": ALLOW }).to_string());
         }
         let proxy = Proxy::start(&config).await;
-        let put_all = names.iter().chain(&NEVER).chain(&harmless);
-        let put_all: Vec<_> = put_all
-            .map(|name| put_object(&url, "42", name, "x"))
-            .collect();
-        let answers = gateway.calls(&put_all).await;
-        for (at, answer) in answers.iter().enumerate() {
-            if at >= names.len() + NEVER.len() || (all && at < names.len()) {
-                assert_eq!(answer["code"], "", "{answer}");
-            } else {
-                assert_eq!(answer["outcome"], "ambiguous-request", "{answer}");
-            }
+        let cases = NAMES.map(|name| (name, all)).into_iter();
+        let cases = cases.chain(NEVER.map(|name| (name, false)));
+        let cases: Vec<_> = cases.chain(HARMLESS.map(|name| (name, true))).collect();
+        let step = |(name, _): &(&str, bool)| put_object(&url, "42", name, "x");
+        let steps: Vec<_> = cases.iter().map(step).collect();
+        for ((name, passes), answer) in cases.iter().zip(gateway.calls(&steps).await) {
+            let passed = answer["code"] == "";
+            let refused = answer["outcome"] == "ambiguous-request";
+            assert_eq!((passed, refused), (*passes, !passes), "{name}: {answer}");
         }
         // With all of that allowed, the key is still the bucket's, or there is none.
         for path in ["/backups%2Fa", "/backups;x/a", "/backups%3Fa/b"] {
@@ -213,11 +209,11 @@ async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let document = std::fs::read_to_string(path.join(PAGE)).expect("the page is there");
-    for word in allow {
+    for word in ALLOW {
         assert!(document.contains(&format!("`{word}`")), "{word}");
     }
     let state = gateway.state("backups").await;
-    for name in names {
+    for name in NAMES {
         assert!(state["objects"].get(name).is_some(), "{name}: {state}");
     }
 }
@@ -245,7 +241,8 @@ async fn bodies_with_trailing_checksums_pass_over_tls() {
         let read = json!({ "Key": size.to_string() });
         [put, stale, call(&url, "42", "get_object", read)]
     });
-    let answers = gateway.calls_trusting(&trusted, &steps.concat()).await;
+    let trusting = [("AWS_CA_BUNDLE", &*trusted)];
+    let answers = gateway.calls_in(&trusting, &steps.concat()).await;
     for (answers, size) in answers.chunks(3).zip(sizes) {
         assert_eq!(answers[0]["code"], "", "{answers:?}");
         assert_eq!(answers[1]["outcome"], "stale-token");
@@ -272,11 +269,7 @@ async fn the_program_writes_waits_and_stops() {
     let half = vec![b'o'; 2 << 20];
     let older = put("/backups/nightly/dump").header("Content-Length", (4 << 20).to_string());
     let mut older = proxy.begin(&older.token(41), &half).await;
-    eventually("the older upload to be in flight", || async {
-        let mark = proxy.mark("bucket:backups").await?;
-        (mark["in_flight"] == 1).then_some(())
-    })
-    .await;
+    proxy.until_some("fencepost_upstream_in_flight").await;
     let release = async {
         proxy.until_outcome("older-in-flight", 1).await;
         older.push(&half).await;
@@ -314,24 +307,16 @@ async fn the_program_writes_waits_and_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn attach_as_a_proxy_keeps_the_signature() {
     let (gateway, proxy, url) = or_return!(fenced("{}").await);
-    let dir = TempDir::new().expect("a directory");
-    let program = dir.path().join("unchanged.py");
-    let source = "import boto3, sys
-s3 = boto3.client('s3', endpoint_url=sys.argv[1])
-s3.put_object(Bucket='backups', Key='a', Body=sys.argv[2].encode())";
-    std::fs::write(&program, source).expect("the directory is writable");
+    let inner = gateway.program("object_storage/calls.py");
     for (token, code) in [("42", 0), ("41", 75)] {
-        let inner = gateway.program(&program);
         let mut command = fencepost();
         command.args(["attach", "--to", &url, "--token", token, "--http-proxy"]);
         command.arg("--").arg(inner.get_program());
-        command.args(inner.get_args()).args([&*url, token]);
-        command.envs(
-            inner
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        let mut process = Process::start(command.env("AWS_MAX_ATTEMPTS", "1"));
+        let step = json!([put_object(&url, "", "a", token)]);
+        command.args(inner.get_args()).arg(step.to_string());
+        let own = inner.get_envs();
+        command.envs(own.filter_map(|(name, value)| Some((name, value?))));
+        let mut process = Process::start(&mut command);
         let status = process.exit().await;
         assert_eq!(status.code(), Some(code), "{token}: {}", process.output());
     }

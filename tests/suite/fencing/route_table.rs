@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
-    Config, Proxy, Request, Store, Upstream, eventually, forwarded, get, or_return,
-    over_both_stores, put, request,
+    Config, Proxy, Store, Upstream, eventually, forwarded, get, or_return, over_both_stores, put,
+    request,
 };
 
 pub(super) const ORDERS: &str = "{ path: '/orders/{id}/{*rest}', resource: 'order:{id}' }";
@@ -212,68 +212,60 @@ const AFTER: &[&str] = &[
     "{ path: '/j/{id}', resource: 'j:{id|plain}' }",
 ];
 
-/// A request in the output of `migrate`, its target, and its fate before and after.
-fn told(line: &str) -> Option<(Request, String, [String; 2])> {
-    let (asked, fates) = line.split_once(": until now ")?;
-    let (was, becomes) = fates.split_once("; with the new routes ")?;
-    let (method, target) = asked.split(" (").next()?.split_once(' ')?;
-    let target = if becomes.contains("in some spellings") {
-        target.replace("/2", "/x.y")
-    } else {
-        target.replace("/d", "/d?q=2")
-    };
-    let asked = request(method, &target).host(Some("h.test"));
-    let fates = [was.to_owned(), becomes.to_owned()];
-    Some((asked.header("x-tenant", "t"), target, fates))
-}
-
-/// The key of a request for this target by this template.
-fn key(template: &str, target: &str) -> String {
-    let segment = target.split('/').nth(1).unwrap_or_default();
-    let known = template
-        .replace("{host}", "h.test")
-        .replace("{header.x-tenant}", "t")
-        .replace("{path}", "/d")
-        .replace("{kind}", segment);
-    let other = if target.contains("x.y") { "x.y" } else { "2" };
-    let pieces = known.split(['{', '}']).enumerate();
-    pieces
-        .map(|(at, piece)| if at % 2 == 1 { other } else { piece })
-        .collect()
-}
+/// What `migrate` tells of a request, one with a target that is meant, its fate in words and by its
+/// key or status, and the same with the new routes.
+const TOLD: &[&str] = &[
+    "PUT /a/2/items | /a/2/items | is fenced as a:{id} | a:2 | is fenced as item:{id} | item:2",
+    "PUT /b/2 | /b/2 | is fenced as b:{id} | b:2 | is fenced as b:{id|int} | b:2",
+    "PUT /c/2 | /c/2 | is fenced as {header.x-tenant}:{id} | t:2 \
+     | is fenced as {host}:{id} | h.test:2",
+    "PUT /d | /d?q=2 | is fenced as d:{query.q} | d:2 | is fenced as {path} | /d",
+    "PUT /h/2 | /h/2 | is fenced as h:{id} | h:2 | is fenced as h:{id|lower} | h:2",
+    "PUT /i-i/2 | /i-i/2 | is fenced as i-i:{id} | i-i:2 | is fenced as {kind}:{id} | i-i:2",
+    "PUT /e/2 | /e/2 | is fenced as e:{rest} | e:2 | passes unfenced: the route is bypassed | open",
+    "GET /g/2 (with a token) | /g/2 | is fenced as g:{id} | g:2 \
+     | passes unfenced: safe_methods is ignored | open",
+    "PUT /b/2 | /b/x.y | is fenced as b:{id} | b:x.y | is refused in some spellings | 400",
+    "PUT /j/2 | /j/x.y | is fenced as j:{id} | j:x.y | is refused in some spellings | 400",
+    "PUT /f/2/ | /f/2/ | gets a 404 | 404 | is fenced as f:{id} | f:2",
+    "PUT /1/2 | /1/2 | gets a 404 | 404 | is fenced as {kind}:{id} | 1:2",
+];
 
 #[tokio::test]
 async fn what_is_told_of_a_request_is_what_becomes_of_it() {
     let upstream = Upstream::start().await;
-    let config =
-        |routes_of: &[&str]| Config::new(&upstream, &Store::sqlite()).with(&routes(routes_of));
-    let before = config(BEFORE);
+    let config = |of: &[&str]| Config::new(&upstream, &Store::sqlite()).with(&routes(of));
+    let (before, after) = (config(BEFORE), config(AFTER));
     Proxy::start(&before).await.stop().await;
-    let (_, said) = Proxy::run_with(&before.clone().with(&routes(AFTER)), &["migrate"]).await;
-    let lines: Vec<_> = said.lines().filter_map(told).collect();
-    assert!(lines.len() >= BEFORE.len(), "{said}");
-    let proxies = [
-        Proxy::start(&before).await,
-        Proxy::start(&config(AFTER)).await,
-    ];
-    for (token, (asked, target, fates)) in lines.into_iter().enumerate() {
-        for (proxy, fate) in proxies.iter().zip(&fates) {
+    let new = before.clone().with(&routes(AFTER));
+    let (_, said) = Proxy::run_with(&new, &["migrate"]).await;
+    let proxies = [Proxy::start(&before).await, Proxy::start(&after).await];
+    let lines = || said.lines().filter(|line| line.contains(": until now it "));
+    assert_eq!(lines().count(), TOLD.len(), "{said}");
+    for (token, row) in TOLD.iter().enumerate() {
+        let fields: Vec<_> = row.split(" | ").collect();
+        let [asked, target, was, before, becomes, after] = fields[..] else {
+            panic!("{row}");
+        };
+        let was = format!("{asked}: until now it {was} (");
+        let becomes = format!("; with the new routes it {becomes} (");
+        let told = lines().any(|line| line.starts_with(&was) && line.contains(&becomes));
+        assert!(told, "{row}\n{said}");
+        let method = &asked[..3];
+        for (proxy, fate) in proxies.iter().zip([before, after]) {
             let came = upstream.count();
-            let answer = proxy.send(asked.clone().token(token)).await;
-            if fate.contains("404") {
-                answer.assert_problem(404, "no-route");
-            } else if fate.starts_with("it is refused") {
-                answer.assert_problem(400, "ambiguous-request");
-            } else {
-                answer.assert_forwarded();
-                let fenced = fate.split_once("fenced as ");
-                let template = fenced.and_then(|(_, rest)| rest.split_once(" ("));
-                let key = template.map(|(template, _)| key(template, &target));
-                assert_eq!(key.is_none(), fate.contains("unfenced"), "{fate}");
-                assert_eq!(upstream.last().resource(), key.as_deref(), "{fate}");
+            let asked = request(method, target).host(Some("h.test"));
+            let answer = proxy.send(asked.header("x-tenant", "t").token(token)).await;
+            match fate {
+                "404" => drop(answer.assert_problem(404, "no-route")),
+                "400" => drop(answer.assert_problem(400, "ambiguous-request")),
+                key => {
+                    answer.assert_forwarded();
+                    assert_eq!(upstream.last().resource().unwrap_or("open"), key);
+                }
             }
             let arrives = usize::from(answer.status() == 200);
-            assert_eq!(upstream.count(), came + arrives, "{fate}");
+            assert_eq!(upstream.count(), came + arrives, "{row}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::PgConnection;
 
-use crate::support::sql::{number, shell, sql};
+use crate::support::sql::{shell, sql};
 use crate::support::{
     Gate, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
 };
@@ -37,19 +37,11 @@ async fn hold(url: &str) -> PgConnection {
 }
 
 /// Waits until this many statements wait for a row's lock.
-async fn queued(holder: &mut PgConnection, count: i64) {
+async fn queued(store: &Store, count: i64) {
     // Of the locks, a row's: who notifies waits for one of the whole cluster.
     const WAIT: &str = "SELECT count(*) FROM pg_stat_activity \
         WHERE wait_event IN ('tuple', 'transactionid') AND datname = current_database()";
-    for _ in 0..3000 {
-        // A transaction keeps seeing the statistics that it has seen once.
-        sql(holder, "SELECT pg_stat_clear_snapshot()").await;
-        if number(holder, WAIT).await == count {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {count} statements that wait for the row");
+    store.until(WAIT, count).await;
 }
 
 async fn let_go(mut holder: PgConnection) {
@@ -59,18 +51,18 @@ async fn let_go(mut holder: PgConnection) {
 /// The statement of 42 began, and took its snapshot, before 41 had an epoch.
 #[tokio::test]
 async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen() {
-    let (store, upstream, a, b, mut holder) = or_return!(held().await);
+    let (store, upstream, a, b, holder) = or_return!(held().await);
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
-    queued(&mut holder, 1).await;
+    queued(&store, 1).await;
     // Between the two, so that 41 is in progress before 42 is on record: else 41 might be refused,
     // and rightly.
     let url = store.url();
     let between = tokio::spawn(async move { hold(&url).await });
-    queued(&mut holder, 2).await;
+    queued(&store, 2).await;
     let newer = b.start_request(put("/orders/7").token(42));
-    queued(&mut holder, 3).await;
+    queued(&store, 3).await;
     let_go(holder).await;
     upstream.reached(1).await;
     let_go(joined(between).await).await;
@@ -84,11 +76,11 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
 /// Both were sent while the mark was 40; the newer one gets the row first.
 #[tokio::test]
 async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
-    let (_store, upstream, a, b, mut holder) = or_return!(held().await);
+    let (store, upstream, a, b, holder) = or_return!(held().await);
     let newer = b.start_request(put("/orders/7").token(42));
-    queued(&mut holder, 1).await;
+    queued(&store, 1).await;
     let older = a.start_request(put("/orders/7").token(41));
-    queued(&mut holder, 2).await;
+    queued(&store, 2).await;
     let_go(holder).await;
     forwarded(newer).await;
     let problem = joined(older).await.assert_problem(412, "stale-token");
@@ -101,9 +93,14 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
 
 /// A session holds the row of `order:7`: requests for others pass meanwhile, and its own when the
 /// session has let go.
-async fn only_its_own_requests_wait(upstream: &Upstream, proxy: &Proxy, mut holder: PgConnection) {
+async fn only_its_own_requests_wait(
+    store: &Store,
+    upstream: &Upstream,
+    proxy: &Proxy,
+    holder: PgConnection,
+) {
     let locked = proxy.start_request(put("/orders/7").token(41));
-    queued(&mut holder, 1).await;
+    queued(store, 1).await;
     let mut waits = Vec::new();
     for order in 10..30 {
         let began = std::time::Instant::now();
@@ -129,7 +126,7 @@ async fn a_locked_row_delays_other_resources_once() {
     let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
     proxy.forward(put("/orders/7").token(40)).await;
     let holder = hold(&store.url()).await;
-    only_its_own_requests_wait(&upstream, &proxy, holder).await;
+    only_its_own_requests_wait(&store, &upstream, &proxy, holder).await;
 }
 
 /// It was inserted and not committed, so nobody sees it.
@@ -142,7 +139,7 @@ async fn a_locked_row_that_is_new_stops_no_other_resource() {
     let insert = "BEGIN; INSERT INTO marks (namespace, resource, token, era, changed_at) \
         SELECT namespace, 'order:7', 1, 0, now() FROM marks";
     sql(&mut holder, insert).await;
-    only_its_own_requests_wait(&upstream, &proxy, holder).await;
+    only_its_own_requests_wait(&store, &upstream, &proxy, holder).await;
 }
 
 /// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`,

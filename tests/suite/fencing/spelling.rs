@@ -3,13 +3,13 @@
 //! asked directly about all spellings; the real program about a part of them, which shows that it
 //! goes by the same rules and sends on what it has judged.
 
-mod frameworks;
 mod readers;
 mod spellings;
 
 use std::collections::{HashMap, HashSet};
 
 use fencepost::routing::{Allow, CheckedPath, KeyTemplate, Pattern, Router, query_value};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::task::JoinSet;
 
 use self::readers::Things;
@@ -25,8 +25,8 @@ const RULES: [(&str, &str); 4] = [
     ("/things/{id}/{*rest}", "{id}-{rest}:{path}"),
 ];
 
-/// A target and its key.
-type Keyed = (Vec<u8>, String);
+/// A target, its key, and what a reader acts on.
+type Keyed<'a> = (&'a [u8], String, &'a Things);
 
 /// How one route makes keys.
 struct KeyRule {
@@ -52,10 +52,16 @@ impl KeyRule {
             return None;
         }
         self.router.find(&path)?;
-        let key = self
-            .template
-            .render(&path, &mut |_| query_value(query, "q"));
+        let template = &self.template;
+        let key = template.render(&path, &mut |_| query_value(query, "q"));
         Some(key.ok()?.as_str().to_owned())
+    }
+
+    /// Those of the targets that it accepts, with a reader's answers.
+    fn keyed<'a>(&self, targets: &'a [Vec<u8>], answers: &'a [Things]) -> Vec<Keyed<'a>> {
+        let all = targets.iter().zip(answers);
+        all.filter_map(|(target, things)| Some((&target[..], self.key(target)?, things)))
+            .collect()
     }
 }
 
@@ -65,84 +71,75 @@ fn shown(target: &[u8]) -> String {
 }
 
 /// Fails where a reader acts on one thing for two targets with two keys.
-fn assert_one_key(reader: &str, keyed: &[Keyed], answers: &[Things]) {
+fn assert_one_key(reader: &str, keyed: &[Keyed]) {
     let mut known: HashMap<(usize, &[u8]), &Keyed> = HashMap::new();
     let mut wrong = Vec::new();
-    for (one, things) in keyed.iter().zip(answers) {
-        for (way, thing) in things.iter().enumerate() {
+    for one in keyed {
+        for (way, thing) in one.2.iter().enumerate() {
             let Some(thing) = thing else { continue };
             let other = known.entry((way, thing)).or_insert(one);
             if other.1 != one.1 {
-                wrong.push(format!(
-                    "{reader}, way {way}: {} ({}) and {} ({}) are both {}",
-                    shown(&one.0),
-                    one.1,
-                    shown(&other.0),
-                    other.1,
-                    shown(thing)
-                ));
+                let [one, other] =
+                    [one, other].map(|(at, key, _)| format!("{} ({key})", shown(at)));
+                let both = format!("{one} and {other} are both {}", shown(thing));
+                wrong.push(format!("{reader}, way {way}: {both}"));
             }
         }
     }
-    for way in 0..answers.first().map_or(0, Vec::len) {
-        let read = answers.iter().filter(|things| things[way].is_some());
+    for way in 0..keyed.first().map_or(0, |one| one.2.len()) {
+        let read = keyed.iter().filter(|one| one.2[way].is_some());
         assert!(read.count() > 100, "{reader} reads nothing in way {way}");
     }
     wrong.truncate(40);
     assert!(wrong.is_empty(), "one thing, two keys: {wrong:#?}");
 }
 
-/// All targets that a rule accepts, with their keys.
-fn accepted(rule: &KeyRule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Keyed> {
-    let keyed = targets.into_iter().filter_map(|target| {
-        let key = rule.key(&target)?;
-        Some((target, key))
-    });
-    keyed.collect()
-}
-
-fn targets(keyed: &[Keyed]) -> Vec<Vec<u8>> {
-    keyed.iter().map(|(target, _)| target.clone()).collect()
+/// The paths that one of the rules accepts.
+fn accepted_paths() -> Vec<Vec<u8>> {
+    let rules = RULES.map(KeyRule::new);
+    let accepted = |path: &Vec<u8>| rules.iter().any(|rule| rule.key(path).is_some());
+    spellings::paths().into_iter().filter(accepted).collect()
 }
 
 /// What Python and Node make of the targets. Their first eight ways read the path, the others the
 /// query.
-fn read_by_scripts(keyed: &[Keyed], query: bool) -> Vec<(&'static str, Vec<Things>)> {
-    let targets = targets(keyed);
-    let (python, node) = (readers::python(&targets), readers::node(&targets));
-    let of = |things: &Things| {
-        let (path, rest) = things.split_at(8);
-        if query { rest.to_vec() } else { path.to_vec() }
+fn read_by_scripts(targets: &[Vec<u8>], query: bool) -> Vec<(&'static str, Vec<Things>)> {
+    let of = |mut path: Things| {
+        let rest = path.split_off(8);
+        if query { rest } else { path }
     };
-    let answers = [("Python", python), ("Node", node)].into_iter();
-    answers
-        .filter_map(|(reader, answers)| Some((reader, answers?.iter().map(of).collect())))
-        .collect()
+    let scripts = [("python3", "readers.py"), ("node", "readers.js")].into_iter();
+    let read = |(program, script)| {
+        let answers = readers::script(program, script, targets)?;
+        Some((program, answers.into_iter().map(of).collect()))
+    };
+    scripts.filter_map(read).collect()
 }
 
 #[test]
 fn what_is_one_path_to_python_or_node_has_one_key() {
-    for rule in RULES {
-        let keyed = accepted(&KeyRule::new(rule), spellings::paths());
-        for (reader, answers) in read_by_scripts(&keyed, false) {
-            assert_one_key(reader, &keyed, &answers);
+    let paths = accepted_paths();
+    for (reader, answers) in read_by_scripts(&paths, false) {
+        for rule in RULES {
+            assert_one_key(reader, &KeyRule::new(rule).keyed(&paths, &answers));
         }
     }
 }
 
 #[tokio::test]
 async fn what_is_one_path_to_nginx_has_one_key() {
+    let paths = accepted_paths();
+    let answers = or_return!(readers::nginx(&paths).await);
     for rule in RULES {
-        let keyed = accepted(&KeyRule::new(rule), spellings::paths());
-        let answers = or_return!(readers::nginx(&targets(&keyed)).await);
-        assert_one_key("nginx", &keyed, &answers);
+        let keyed = KeyRule::new(rule).keyed(&paths, &answers);
+        assert_one_key("nginx", &keyed);
         // And the other way round: two paths have one key only where they differ in a slash at the
         // end.
-        let mut known: HashMap<&str, Vec<u8>> = HashMap::new();
-        for ((target, key), things) in keyed.iter().zip(&answers) {
+        let mut known: HashMap<&str, &[u8]> = HashMap::new();
+        for (target, key, things) in &keyed {
             let Some(path) = &things[1] else { continue };
-            let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
-            let other = known.entry(key).or_insert_with(|| path.clone());
+            let path = path.strip_suffix(b"/").unwrap_or(path);
+            let other = known.entry(key).or_insert(path);
             assert_eq!(*other, path, "{} has the key {key} too", shown(target));
         }
     }
@@ -152,25 +149,17 @@ async fn what_is_one_path_to_nginx_has_one_key() {
 fn what_is_one_parameter_has_one_key() {
     let rule = KeyRule::new(("/things", "q:{query.q}"));
     // A bare byte that no URL has is refused before: with it there is no query to speak of.
-    let bare = |target: &Vec<u8>| {
-        target
-            .iter()
-            .all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#')
-    };
-    let keyed = accepted(&rule, spellings::queries().into_iter().filter(bare));
-    assert!(keyed.len() > 1000, "only {} are accepted", keyed.len());
-    for (reader, answers) in read_by_scripts(&keyed, true) {
-        assert_one_key(reader, &keyed, &answers);
-        for ((target, key), things) in keyed.iter().zip(&answers) {
-            let first = things.first().and_then(Option::as_ref);
-            for thing in things {
-                assert_eq!(
-                    thing.as_ref(),
-                    first,
-                    "{reader}: {} ({key}) is read in two ways",
-                    shown(target)
-                );
-            }
+    let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
+    let mut targets: Vec<_> = spellings::queries().into_iter().collect();
+    targets.retain(|target| target.iter().all(plain) && rule.key(target).is_some());
+    assert!(targets.len() > 1000, "only {} are accepted", targets.len());
+    for (reader, answers) in read_by_scripts(&targets, true) {
+        let keyed = rule.keyed(&targets, &answers);
+        assert_one_key(reader, &keyed);
+        for (target, key, things) in keyed {
+            let alike = things.iter().all(|thing| *thing == things[0]);
+            let target = shown(target);
+            assert!(alike, "{reader}: {target} ({key}) is read in two ways");
         }
     }
 }
@@ -213,52 +202,37 @@ async fn arrivals(
     arrived.collect()
 }
 
-/// A key as it stands in a header.
-fn in_a_header(key: &str) -> String {
-    let plain = |byte: u8| {
-        if byte.is_ascii_graphic() {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    key.bytes().map(plain).collect()
-}
+/// What is escaped of a key that stands in a header.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ');
 
 #[tokio::test]
 async fn the_program_goes_by_these_rules_and_sends_on_what_it_has_judged() {
-    for (at, rule) in RULES.iter().enumerate() {
-        let (path, resource) = rule;
-        let (upstream, proxy) = fenced(&format!(
-            "routes: [{{ path: '{path}', resource: '{resource}' }}]"
-        ))
-        .await;
+    for (at, (path, resource)) in RULES.into_iter().enumerate() {
+        let route = format!("routes: [{{ path: '{path}', resource: '{resource}' }}]");
+        let (upstream, proxy) = fenced(&route).await;
         // Another part of them with each rule, and every raw byte with the first.
         let escaped = |target: &Vec<u8>| target.contains(&b'%');
-        let part: Vec<Vec<u8>> = spellings::paths()
-            .into_iter()
-            .enumerate()
-            .filter(|(i, target)| i % 31 == at || (at == 0 && !escaped(target) && i % 3 == 0))
-            .map(|(_, target)| target)
-            .collect();
+        let mut part = Vec::new();
+        for (i, target) in spellings::paths().into_iter().enumerate() {
+            if i % 31 == at || (at == 0 && !escaped(&target) && i % 3 == 0) {
+                part.push(target);
+            }
+        }
         let arrived = arrivals(&proxy, &upstream, &part).await;
-        assert_eq!(
-            arrived.len(),
-            upstream.count(),
-            "something else has arrived"
-        );
-        let rule = KeyRule::new(*rule);
+        assert_eq!(arrived.len(), upstream.count(), "nothing else arrives");
+        let rule = KeyRule::new((path, resource));
         for (sent, got, key) in &arrived {
             let cut = sent.split(|byte| *byte == b'#').next().unwrap_or(sent);
             assert_eq!(shown(got), shown(cut), "what is sent on");
-            let expected = rule.key(got).as_deref().map(in_a_header);
-            assert_eq!(expected.as_ref(), Some(key), "{}", shown(sent));
+            let expected = rule.key(got).expect("a key");
+            let expected = utf8_percent_encode(&expected, ESCAPED).to_string();
+            assert_eq!(expected, *key, "{}", shown(sent));
         }
-        let expected = accepted(&rule, part.clone());
+        part.retain(|target| rule.key(target).is_some());
         let reached: HashSet<_> = arrived.iter().map(|(sent, ..)| sent).collect();
-        for (target, _) in &expected {
+        for target in &part {
             assert!(reached.contains(target), "{} is plain", shown(target));
         }
-        assert!(expected.len() > 50, "only {}", expected.len());
+        assert!(part.len() > 50, "only {}", part.len());
     }
 }

@@ -61,6 +61,8 @@ async fn a_slow_store_refuses_nobody() {
     for token in 1..=6 {
         let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
         now.forward(put("/orders/7").token(token)).await;
+        let problem = before.stale(put("/orders/7").token(token - 1)).await;
+        assert_eq!(problem["mark"], token.to_string());
         before.forward(put("/orders/7").token(token)).await;
     }
     upstream.assert_no_overtaking();

@@ -2,19 +2,16 @@
 
 use std::path::Path;
 
+use super::two_resources::to;
 use crate::support::nginx::Nginx;
 use crate::support::store::tool;
-use crate::support::{Config, Proxy, Request, Store, or_return, put, request};
+use crate::support::{Config, Proxy, Store, or_return, put};
 
 pub const EXTENSION: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
 const DAV: &str = "dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on;";
 
 fn text(nginx: &Nginx, file: &str) -> Option<String> {
     std::fs::read_to_string(nginx.dir.path().join("root").join(file)).ok()
-}
-
-fn to(destination: &str, method: &str, target: &str) -> Request {
-    request(method, target).header("Destination", destination)
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tempfile::TempDir;
 
+use super::discretion::is_logged;
 use crate::support::bare::Silent;
 use crate::support::network::{NAME, is_possible, resolving};
 use crate::support::{Config, Proxy, Step, Store, Upstream, get, put, return_unless};
@@ -26,27 +27,32 @@ pub async fn silent(port: u16) -> Option<[Silent; 2]> {
     ])
 }
 
-/// An upstream whose port is silent at the other addresses.
-async fn alive_at_one() -> (Upstream, [Silent; 2]) {
-    loop {
+/// An upstream whose port is silent at the other addresses, and a proxy before a name that has
+/// these.
+async fn alive_at_one(
+    addresses: &[Ipv4Addr],
+    more: &str,
+) -> (Upstream, Proxy, ([Silent; 2], TempDir)) {
+    let (upstream, silent) = loop {
         let upstream = Upstream::start_at(ALIVE).await;
         if let Some(silent) = silent(upstream.address().port()).await {
-            return (upstream, silent);
+            break (upstream, silent);
         }
-    }
+    };
+    let dir = TempDir::new().expect("a temporary directory");
+    let url = format!("http://{NAME}:{}", upstream.address().port());
+    let config = Config::to(&url, &Store::sqlite()).with(more);
+    let proxy = Proxy::start_under(&config, resolving(addresses, dir.path())).await;
+    (upstream, proxy, (silent, dir))
 }
 
 #[tokio::test]
 async fn an_address_that_answers_nothing_keeps_no_request_from_the_others() {
     return_unless!(is_possible());
-    let (upstream, _silent) = alive_at_one().await;
-    let dir = TempDir::new().expect("a temporary directory");
-    let url = format!("http://{NAME}:{}", upstream.address().port());
+    let more = "upstream: { connect_timeout: 20s, idle_timeout: 0s }";
+    let (upstream, proxy, _kept) = alive_at_one(&ADDRESSES, more).await;
     // Each request takes a connection of its own.
     upstream.otherwise(|_| vec![Step::ok(), Step::Close]);
-    let config = Config::to(&url, &Store::sqlite())
-        .with("upstream: { connect_timeout: 20s, idle_timeout: 0s }");
-    let proxy = Proxy::start_under(&config, resolving(&ADDRESSES, dir.path())).await;
     for token in 1..=3 {
         proxy.forward(put("/orders/7").token(token)).await;
         proxy.forward(get("/orders/7")).await;
@@ -58,18 +64,10 @@ async fn an_address_that_answers_nothing_keeps_no_request_from_the_others() {
 #[tokio::test]
 async fn addresses_that_all_answer_nothing_share_the_time() {
     return_unless!(is_possible());
-    let (upstream, _silent) = alive_at_one().await;
-    let dir = TempDir::new().expect("a temporary directory");
-    let url = format!("http://{NAME}:{}", upstream.address().port());
-    let config = Config::to(&url, &Store::sqlite()).with("upstream: { connect_timeout: 1s }");
     let dead = [ADDRESSES[0], ADDRESSES[2]];
-    let proxy = Proxy::start_under(&config, resolving(&dead, dir.path())).await;
+    let (_upstream, proxy, _kept) = alive_at_one(&dead, "upstream: { connect_timeout: 1s }").await;
     let answer = proxy.send(put("/orders/7").token(1)).await;
     let problem = answer.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
-    let late = |line: &serde_json::Value| {
-        let reason = line["reason"].as_str();
-        reason.is_some_and(|reason| reason.contains("no connection within 1s"))
-    };
-    proxy.logged("the reason", late).await;
+    is_logged(&proxy, "no connection within 1s").await;
 }

@@ -1,16 +1,13 @@
 //! The trailers of a request end at the proxy, with their announcement: a server that does not read
 //! them takes them for the next request. Toward HTTP/1: `tests/edge`, and here `attach`.
 
-use bytes::Bytes;
-use tokio::net::TcpStream;
-
-use super::MODES;
+use super::{MODES, before, serve_http2};
 use crate::attach::Sidecar;
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{
     END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, fenced_head, frame,
 };
-use crate::support::{Config, Proxy, Request, Store, Upstream, put};
+use crate::support::{Request, Upstream, put};
 
 const TARGETS: [&str; 3] = ["/orders/7", "/seen/7", "/open/7"];
 
@@ -41,50 +38,30 @@ async fn upload_http2(to: std::net::SocketAddr, target: &str) -> Outcome {
     client.answer(stream).await
 }
 
-/// Serves one request over HTTP/2.
-async fn http2_arrival(stream: TcpStream) {
-    let mut connection = h2::server::handshake(stream).await.expect("a preface");
-    let accepted = connection.accept().await.expect("a request");
-    let (request, mut respond) = accepted.expect("a request");
-    let served = tokio::spawn(async move {
-        let (head, mut body) = request.into_parts();
-        let mut content = Vec::new();
-        while let Some(data) = body.data().await {
-            content.extend_from_slice(&data.expect("data"));
-        }
-        assert_eq!(content, b"abc");
-        let trailers = body.trailers().await.expect("a whole request");
-        let answer = http::Response::new(());
-        let mut answered = respond.send_response(answer, false).expect("it is open");
-        answered.send_data(Bytes::new(), true).expect("it is open");
-        assert_eq!(trailers, None);
-        assert!(!head.headers.contains_key("trailer"), "{:?}", head.headers);
-        // It is about the response's trailers (RFC 9110, 10.1.4): gRPC needs it.
-        assert_eq!(head.headers["te"], "trailers");
-    });
-    // Until the client has left, or another exchange could come.
-    let driven = tokio::spawn(async move { while connection.accept().await.is_some() {} });
-    served.await.expect("the request is as it should be");
-    driven.abort();
-}
-
 #[tokio::test]
 async fn no_byte_of_a_requests_trailers_arrives_over_http2() {
     let upstream = BareUpstream::start().await;
+    let url = upstream.h2c();
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            tokio::spawn(serve_http2(upstream.accept().await, arrived.clone()));
+        }
+    });
+    let proxy = before(&url, MODES).await;
     for target in TARGETS {
-        // A proxy each: the connection of the one before ends with its test.
         for http2 in [false, true] {
-            let config = Config::to(&upstream.h2c(), &Store::sqlite()).with(MODES);
-            let proxy = Proxy::start(&config).await;
-            let serving = async { http2_arrival(upstream.accept().await).await };
             if http2 {
-                let (answer, ()) = tokio::join!(upload_http2(proxy.data(), target), serving);
+                let answer = upload_http2(proxy.data(), target).await;
                 assert_eq!(answer, Outcome::Status(200), "{target}");
             } else {
-                let sent = proxy.start_request(upload(target));
-                serving.await;
-                sent.await.expect("no panic").assert_forwarded();
+                proxy.forward(upload(target)).await;
             }
+            let (head, content, trailers) = arrivals.recv().await.expect("a request");
+            assert_eq!((&*content, trailers), (&b"abc"[..], None), "{target}");
+            assert!(!head.headers.contains_key("trailer"), "{:?}", head.headers);
+            // It is about the response's trailers (RFC 9110, 10.1.4): gRPC needs it.
+            assert_eq!(head.headers["te"], "trailers");
         }
     }
 }

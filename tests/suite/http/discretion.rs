@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
-use crate::support::{
-    Answer, Config, Proxy, Request, Step, Store, eventually, fenced, get, post, put,
-};
+use super::before;
+use crate::support::{Answer, Proxy, Request, Step, Store, eventually, fenced, get, post, put};
 
 /// Fails where a body or a field names an address, an error of the system, or one of `secrets`.
 #[track_caller]
@@ -27,7 +26,7 @@ pub fn assert_discreet(answer: &Answer, secrets: &[&str]) {
 }
 
 /// The log says what the client is not told.
-async fn is_logged(proxy: &Proxy, text: &str) {
+pub async fn is_logged(proxy: &Proxy, text: &str) {
     let says = |line: &Value| {
         line["reason"]
             .as_str()
@@ -60,9 +59,8 @@ async fn an_upstream_that_cannot_be_reached_has_no_name() {
             ("h2c", "127.0.0.1:1", "refused"),
             ("http", "orders-db.invalid:8123", "lookup"),
         ] {
-            let config = Config::to(&format!("{scheme}://{authority}"), &Store::sqlite())
-                .with(&format!("disclose: {disclose}"));
-            let proxy = Proxy::start(&config).await;
+            let disclosing = format!("disclose: {disclose}");
+            let proxy = before(&format!("{scheme}://{authority}"), &disclosing).await;
             for answer in ask(&proxy).await {
                 assert_eq!(answer.outcome(), Some("upstream-unreachable"));
                 let secrets = [":1\"", ":8123", "orders-db", "refused", "lookup", "dns"];

@@ -11,18 +11,17 @@ use std::net::SocketAddr;
 
 use self::cases::EchoCase;
 pub use self::cases::noise;
+use super::before;
 use crate::support::client::Exchange;
 use crate::support::upstream::Arrival;
 use crate::support::wait::soon;
-use crate::support::{Answer, Config, Must, Proxy, Step, Store, Upstream, request};
+use crate::support::{Answer, Must, Proxy, Step, Upstream, request};
 
 /// The proxy in front of an address.
 async fn fenced(to: SocketAddr) -> Proxy {
-    let config = Config::to(&format!("http://{to}"), &Store::sqlite()).with(
-        "routes: [{ path: '/e/{*rest}', resource: 'e:{rest}', methods: [POST, PUT, PATCH, DELETE, \
-             PURGE, M-SEARCH, LABEL, X_OWN, GETS, XPUT, 'X!#$%&''*+.^`|~0'] }]",
-    );
-    Proxy::start(&config).await
+    let routes = "routes: [{ path: '/e/{*rest}', resource: 'e:{rest}', methods: [POST, PUT, PATCH, \
+        DELETE, PURGE, M-SEARCH, LABEL, X_OWN, GETS, XPUT, 'X!#$%&''*+.^`|~0'] }]";
+    before(&format!("http://{to}"), routes).await
 }
 
 /// An upstream that answers with the bytes of the case.

@@ -50,11 +50,35 @@ fn report(failures: &[String], of: usize) {
     assert!(failed == 0, "{failed} of {of} failed\n\n{failures}\n");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_case_of_the_corpus_comes_out_as_it_must() {
-    let cases = cases::all();
-    assert!(cases.len() >= 250, "only {} cases", cases.len());
-    report(&failures_of(&cases).await, cases.len());
+/// A test for each file of the corpus.
+macro_rules! corpus {
+    ($($file:ident)*) => {
+        const FILES: &[&str] = &[$(stringify!($file)),*];
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $file() {
+                let (files, file) = (template::files("tests/edge"), stringify!($file));
+                let cases = cases::of_file(file, &files[file]);
+                report(&failures_of(&cases).await, cases.len());
+            }
+        )*
+    };
+}
+
+corpus! {
+    chunked claim connection expect fields framing host keys limits method paths
+    pipelining request_line target token trailers version
+}
+
+#[test]
+fn the_corpus_is_whole() {
+    let mut files = template::files("tests/edge");
+    files.remove("http2");
+    assert_eq!(files.keys().collect::<Vec<_>>(), FILES);
+    let cases = files
+        .iter()
+        .map(|(file, table)| cases::of_file(file, table).len());
+    assert!(cases.sum::<usize>() >= 700);
 }
 
 /// Each key of a case can fail: these expect something wrong, and the complaint says it.
@@ -85,7 +109,7 @@ async fn a_wrong_expectation_fails() {
         writeln!(group, "case.n{at} = {{ {expected} }}").expect("a String takes all");
     }
     let table = toml::from_str(&group).expect("TOML");
-    let failed = failures_of(&cases::of_file("wrong", &table, 0)).await;
+    let failed = failures_of(&cases::of_file("wrong", &table)).await;
     assert_eq!(failed.len(), wrong.len(), "{failed:#?}");
     for (failure, (expected, complaint)) in failed.iter().zip(wrong) {
         assert!(failure.starts_with(complaint), "{expected}: {failure}");

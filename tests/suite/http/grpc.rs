@@ -69,33 +69,25 @@ impl Service {
 
     async fn until_said(&self, field: &str, value: &str) {
         eventually(&format!("the server to say {field}: {value}"), || async {
-            self.said()
-                .iter()
-                .any(|line| line[field] == value)
-                .then_some(())
+            let mut said = self.said().into_iter();
+            said.find(|line| line[field] == value)
         })
         .await;
     }
 
     async fn proxy(&self, more: &str) -> Proxy {
-        let config = Config::to(&format!("h2c://{}", self.address), &Store::sqlite())
-            .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]")
-            .with(more);
-        Proxy::start(&config).await
+        let routes =
+            "routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]";
+        let config = Config::to(&format!("h2c://{}", self.address), &Store::sqlite()).with(routes);
+        Proxy::start(&config.with(more)).await
     }
 
     /// Makes a call from a process of its own.
     fn call(&self, to: &impl ToString, method: &str, options: &[&str]) -> JoinHandle<Value> {
         let mut command = tokio::process::Command::from(program(self.python, "grpc/client.py"));
-        command.arg(to.to_string()).arg(method);
-        command
-            .arg("meta.x-account=7")
-            .args(options)
-            .kill_on_drop(true);
-        command
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .stdout(Stdio::piped());
+        command.args([&*to.to_string(), method, "meta.x-account=7"]);
+        command.args(options).kill_on_drop(true);
+        command.stdin(Stdio::null());
         let method = method.to_owned();
         tokio::spawn(async move {
             let output = soon(&format!("the end of {method}"), command.output()).await;
@@ -103,6 +95,12 @@ impl Service {
             serde_json::from_slice(&output)
                 .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output)))
         })
+    }
+
+    /// A call with this token gets its answer.
+    async fn is_answered(&self, proxy: &Proxy, token: &str) {
+        let answer = self.ask(&proxy.data(), "Unary", &[token]).await;
+        assert_eq!(answer["code"], "OK", "{answer}");
     }
 
     async fn ask(&self, to: &impl ToString, method: &str, options: &[&str]) -> Value {
@@ -143,9 +141,12 @@ fn without_ours(mut answer: Value) -> Value {
 #[tokio::test]
 async fn a_caller_sees_what_it_would_see_without_the_proxy() {
     let service = or_return!(Service::start().await);
-    let proxy = service.proxy("{}").await;
+    // Only a machine that is slower than this could miss the end of a short call.
+    let patient = "body: { timeout: 600s, progress_timeout: 9h }";
+    let proxy = service.proxy(patient).await;
     for (method, options) in [
         ("Unary", &["say=one"][..]),
+        ("Unary", &["say=one"]),
         ("Up", &["count=50"]),
         ("Down", &["say=50"]),
         ("Both", &["count=50"]),
@@ -164,7 +165,10 @@ async fn a_caller_sees_what_it_would_see_without_the_proxy() {
         .iter()
         .filter(|call| call["token"] == "7")
         .collect();
-    assert_eq!(through.len(), 7, "{arrivals:#?}");
+    assert_eq!(through.len(), 8, "{arrivals:#?}");
+    // A call that is whole gets its idempotency key.
+    assert!(through[0]["key"].is_string(), "{arrivals:#?}");
+    assert_eq!(through[0]["key"], through[1]["key"]);
     for call in through {
         assert_eq!(call["resource"], "ledger:7");
         assert_eq!(call["metadata"]["x-bin-bin"], "00ff80");
@@ -200,27 +204,10 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_whole_gets_its_idempotency_key() {
-    let service = or_return!(Service::start().await);
-    // Only a machine that is slower than this could miss the end of a short call.
-    let proxy = service
-        .proxy("body: { timeout: 600s, progress_timeout: 9h }")
-        .await;
-    for _ in 0..2 {
-        let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
-        assert_eq!(answer["code"], "OK", "{answer}");
-    }
-    let arrivals = service.arrivals();
-    assert!(arrivals[0]["key"].is_string(), "{arrivals:?}");
-    assert_eq!(arrivals[0]["key"], arrivals[1]["key"]);
-}
-
-#[tokio::test]
 async fn refusals_are_statuses_to_the_caller() {
     let service = or_return!(Service::start().await);
     let proxy = service.proxy("barrier: { wait: 300ms, grace: 300s }").await;
-    let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
-    assert_eq!(answer["code"], "OK", "{answer}");
+    service.is_answered(&proxy, "token=7").await;
     let stale = service.ask(&proxy.data(), "Unary", &["token=6"]).await;
     is_refused(&stale, "FAILED_PRECONDITION", "stale-token");
     for method in ["Up", "Down", "Both"] {
@@ -255,8 +242,7 @@ async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
     assert_eq!(deadline["code"], "CANCELLED", "{deadline}");
     // The newer one waits until the service is done with the older one, and no longer: that is
     // known.
-    let newer = service.ask(&proxy.data(), "Unary", &["token=8"]).await;
-    assert_eq!(newer["code"], "OK", "{newer}");
+    service.is_answered(&proxy, "token=8").await;
     service.until_said("slow", "done").await;
     let said = service.said();
     let said = said
@@ -292,8 +278,7 @@ async fn a_newer_token_ends_an_older_stream() {
         .await;
     let open = service.call(&proxy.data(), "First", &["token=7", "hold=1", "turns=1"]);
     service.until_said("arrived", "First").await;
-    let newer = service.ask(&proxy.data(), "Unary", &["token=8"]).await;
-    assert_eq!(newer["code"], "OK", "{newer}");
+    service.is_answered(&proxy, "token=8").await;
     let ended = open.await.expect("no panic");
     assert_ne!(ended["code"], "OK", "{ended}");
     let late = service.ask(&proxy.data(), "Both", &["token=7"]).await;

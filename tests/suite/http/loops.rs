@@ -1,7 +1,7 @@
-//! Requests that come back to a proxy they have passed, and trailers that may not go on.
+//! Requests that come back to a proxy they have passed.
 
-use super::MODES;
-use crate::support::{Answer, Config, Proxy, Request, Step, Store, eventually, fenced, get, put};
+use super::{MODES, before};
+use crate::support::{Answer, Proxy, Request, Store, eventually, fenced, get, put};
 
 /// The name that a proxy goes by in `Via`, as its upstream sees it.
 fn name(via: &str) -> &str {
@@ -53,7 +53,7 @@ async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
 async fn two_proxies_in_a_row_both_pass_it() {
     let (upstream, inner) = fenced(MODES).await;
     let outer = format!("http://{}", inner.data());
-    let outer = Proxy::start(&Config::to(&outer, &Store::sqlite()).with(MODES)).await;
+    let outer = before(&outer, MODES).await;
     for request in every_kind().into_iter().take(5) {
         let answer = outer.send(request.header("Via", "1.1 fencepost")).await;
         answer.assert_forwarded();
@@ -87,23 +87,4 @@ async fn an_upstream_that_leads_back_here_is_found_out_at_the_second_round() {
     assert_eq!(newer.status(), 508);
     let mark = proxy.mark("order:7").await.expect("a mark");
     assert_eq!(mark["in_flight"], 0, "{mark}");
-}
-
-#[tokio::test]
-async fn trailers_that_may_not_go_over_do_not() {
-    let (upstream, proxy) = fenced("{}").await;
-    let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\n\
-         Trailer: X-Sum, X-Hop, X-Fencing-Mark, Set-Cookie\r\n\r\n3\r\nabc\r\n0\r\n\
-         X-Sum: 1\r\nX_Hop: 1\r\nX-Hop: 1\r\nX_Fencing_Mark: 1\r\nX-Fencing-Outcome: forged\r\n\
-         Content-Length: 5\r\nSet-Cookie: a=1\r\nX-More: 1\r\n\r\n";
-    upstream.next([Step::raw(response)]);
-    let request = put("/orders/7").token(1).header("TE", "trailers");
-    let mut trailers = proxy.forward(request).await.trailers;
-    trailers.sort();
-    // One that nothing announced may go over.
-    let may = [("X-More", "1"), ("X-Sum", "1")];
-    assert_eq!(
-        trailers,
-        may.map(|(name, value)| (name.to_owned(), value.to_owned()))
-    );
 }

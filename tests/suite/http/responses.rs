@@ -4,110 +4,83 @@
 
 use std::time::Duration;
 
+use super::before;
 use crate::support::bare::BareUpstream;
-use crate::support::client::Exchange;
-use crate::support::{
-    Config, Gate, Must, Proxy, Step, Store, eventually, fenced, get, joined, put, request, soon,
-};
+use crate::support::wire::{Framing, chunk};
+use crate::support::{Gate, Must, Step, eventually, fenced, get, joined, put, request, soon};
 
-/// The response as the client sees it.
-#[derive(Clone, Copy, Debug)]
-enum Seen {
-    /// This status, this body, whole.
-    Whole(u16, &'static str),
-    /// The proxy's own 502.
-    Refused,
-}
+/// The proxy closes the upstream's connection at once; else the next request goes over it.
+const CLOSED: bool = true;
+const USED: bool = false;
 
-/// The fate of the upstream's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// The next request goes over it.
-    Used,
-    /// It is closed at once, by the proxy.
-    Given,
-}
+/// The method, what the upstream sends, the status and body that the client sees, or else the
+/// proxy's own 502, and what becomes of the connection.
+type Exchanged = (
+    &'static str,
+    &'static [u8],
+    Option<(u16, &'static str)>,
+    bool,
+);
 
-use Seen::{Refused, Whole};
-use Then::{Given, Used};
-
-/// The method, what the upstream sends, what the client sees, and what becomes of the connection: one
-/// of each kind of what the reader (`src/http1/tests/responses.rs`) takes, puts right and refuses.
-const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
+/// One of each kind of what the reader (`src/http1/tests/responses.rs`) takes, puts right and
+/// refuses.
+const RESPONSES: &[Exchanged] = &[
     // In order.
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Whole(204, ""), Used),
-    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Some((204, "")), USED),
+    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Some((200, "ok")), USED),
     // hyper would go on in HTTP/1.0, which has no chunks.
-    ("PUT", b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Given),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Whole(200, ""), Used),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Whole(200, ""), Used),
-    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", Whole(304, ""), Used),
+    ("PUT", b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", Some((200, "ok")), CLOSED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Some((200, "")), USED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Some((200, "")), USED),
+    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", Some((304, "")), USED),
     // Heads that are not to the letter.
-    ("PUT", b"220 mail.test ESMTP ready\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"220 mail.test ESMTP ready\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 2\r\n\r\nok", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok", Some((200, "ok")), USED),
     // Lengths and codings.
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer_Encoding: chunked\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", Whole(200, ""), Given),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\n", Whole(200, ""), Given),
-    ("GET", b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: gzip\r\n\r\n", Whole(304, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", Whole(204, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Whole(204, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", Whole(204, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nContent-Length: 3\r\nTransfer-Encoding: gzip\r\n\r\n", Whole(204, ""), Given),
-    ("PUT", b"HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 103 Early Hints\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
-    ("PUT", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Some((200, "ok")), CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n", Some((200, "ok")), CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer_Encoding: chunked\r\n\r\nok", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", Some((200, "")), CLOSED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\n", Some((200, "")), CLOSED),
+    ("GET", b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: gzip\r\n\r\n", Some((304, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", Some((204, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Some((204, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", Some((204, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nContent-Length: 3\r\nTransfer-Encoding: gzip\r\n\r\n", Some((204, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 103 Early Hints\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", None, CLOSED),
+    ("PUT", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", None, CLOSED),
     // Bodies.
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nx\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : 1\r\n\r\n", Refused, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: \0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nx\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n", Some((200, "ok")), USED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : 1\r\n\r\n", None, CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: \0\r\n\r\n", None, CLOSED),
     // More than was asked for: the response stands.
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n", Whole(200, "ok"), Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(200, "ok"), Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n\r\n", Whole(200, "ok"), Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(200, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nok", Whole(204, ""), Given),
-    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(204, ""), Given),
-    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", Whole(304, ""), Given),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, ""), Given),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, ""), Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n", Some((200, "ok")), CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Some((200, "ok")), CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n\r\n", Some((200, "ok")), CLOSED),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Some((200, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nok", Some((204, "")), CLOSED),
+    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Some((204, "")), CLOSED),
+    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", Some((304, "")), CLOSED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Some((200, "")), CLOSED),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Some((200, "")), CLOSED),
 ];
-
-/// Sends a request whose response the proxy has no right to pass on as it is.
-async fn exchanged(proxy: &Proxy, method: &str, path: &str, seen: Seen, case: &str) {
-    let answer = proxy.send(request(method, path).token(1)).await;
-    match seen {
-        Whole(status, body) => assert_eq!(
-            (answer.status(), &*answer.text(), answer.outcome()),
-            (status, body, None),
-            "{case}"
-        ),
-        Refused => {
-            assert_eq!(answer.outcome(), Some("outcome-unknown"), "{case}");
-            if method != "HEAD" {
-                answer.assert_problem(502, "outcome-unknown");
-            }
-        }
-    }
-}
 
 /// The client has had the head by then.
 #[tokio::test]
@@ -131,7 +104,7 @@ async fn a_fault_that_comes_behind_the_head_breaks_the_answer_off() {
 async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again() {
     let (upstream, proxy) = fenced("upstream: { idle_timeout: 60s }").await;
     let (mut connections, mut spare, mut number) = (0, 0, 0);
-    for (method, bytes, seen, then) in RESPONSES {
+    for (method, bytes, seen, closed) in RESPONSES {
         let case = format!("{method} {}", bytes.escape_ascii());
         for attempt in 1.. {
             number += 1;
@@ -144,8 +117,20 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             let still = Gate::shut();
             // It stays open: only the proxy closes it.
             upstream.next([Step::Send(bytes.to_vec()), Step::Wait(still.clone())]);
-            exchanged(&proxy, method, &format!("/orders/{number}"), *seen, &case).await;
-            if *then == Given {
+            let target = format!("/orders/{number}");
+            let answer = proxy.send(request(method, &target).token(1)).await;
+            if let Some((status, body)) = seen {
+                assert_eq!(
+                    (answer.status(), answer.outcome()),
+                    (*status, None),
+                    "{case}"
+                );
+                assert_eq!(answer.text(), *body, "{case}");
+            } else {
+                assert_eq!(answer.outcome(), Some("outcome-unknown"), "{case}");
+                answer.assert_problem(502, "outcome-unknown");
+            }
+            if *closed {
                 upstream
                     .until(&format!("the close after {case}"), |all| all[before].left)
                     .await;
@@ -163,7 +148,7 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             let opened = upstream.connections() - connections;
             connections += opened;
             // If its outcome is unknown, it stays in flight.
-            let unknown = usize::from(matches!(seen, Refused));
+            let unknown = usize::from(seen.is_none());
             let mark = proxy
                 .mark(&format!("order:{number}"))
                 .await
@@ -173,7 +158,7 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
                 Some(unknown),
                 "{case}: {mark}"
             );
-            if *then == Given {
+            if *closed {
                 assert!(opened == 1 || spare > 0, "connections: {case}");
                 spare -= 1 - opened;
                 break;
@@ -189,42 +174,14 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
     }
 }
 
-/// The bytes come when the response has long been passed on.
-#[tokio::test]
-async fn what_comes_late_closes_an_idle_connection() {
-    for late in [
-        &b"\r\n"[..],
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother",
-        b"x",
-    ] {
-        let (upstream, proxy) = fenced("upstream: { idle_timeout: 60s }").await;
-        let (gate, still) = (Gate::shut(), Gate::shut());
-        upstream.next([
-            Step::answer("200 OK", "", "mine"),
-            Step::Wait(gate.clone()),
-            Step::Send(late.to_vec()),
-            Step::Wait(still.clone()),
-        ]);
-        let answer = proxy.send(put("/orders/1").token(1)).await;
-        assert_eq!(answer.text(), "mine");
-        gate.open();
-        upstream.until("the close", |all| all[0].left).await;
-        still.open();
-        let next = proxy.send(put("/orders/1").token(1)).await;
-        assert_eq!(next.assert_forwarded().text(), "done\n");
-        assert_eq!((upstream.count(), upstream.connections()), (2, 2));
-    }
-}
-
 /// A request that was given up is not to arrive from the kernel's buffers later on, when newer
 /// tokens have been let in.
 #[tokio::test]
 async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
     let upstream = BareUpstream::narrow();
-    let config = Config::to(&upstream.url(), &Store::sqlite());
     let more =
         "{ body: { buffer: 16MiB, timeout: 5s }, upstream: { timeout: 1s, undelivered: 30s } }";
-    let proxy = Proxy::start(&config.with(more)).await;
+    let proxy = before(&upstream.url(), more).await;
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
     let mut socket = upstream.accept().await;
@@ -244,7 +201,7 @@ async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
 #[tokio::test]
 async fn what_comes_before_a_request_is_no_answer_to_it() {
     let upstream = BareUpstream::start().await;
-    let proxy = Proxy::start(&Config::to(&upstream.url(), &Store::sqlite())).await;
+    let proxy = before(&upstream.url(), "{}").await;
     let sent = proxy.start_request(put("/orders/1").token(1));
     let mut socket = upstream.accept().await;
     let greeting = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
@@ -352,50 +309,44 @@ async fn heads_are_bounded_and_the_bound_can_be_raised() {
     }
 }
 
-/// A head that never ends is not waited for longer than for any other answer.
+/// One that ends with its connection is whole with a clean end: `echo`.
 #[tokio::test]
-async fn half_a_head_is_none() {
-    let half = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n";
-    for (then, status) in [(Step::Wait(Gate::shut()), 504), (Step::Close, 502)] {
-        let (upstream, proxy) = fenced("upstream: { timeout: 1s }").await;
-        upstream.next([Step::raw(half), then]);
-        let request = put("/orders/1").token(1);
-        proxy.refuse(request, status, "outcome-unknown").await;
+async fn what_a_reset_ends_is_no_whole_answer() {
+    let (upstream, proxy) = fenced("{}").await;
+    for request in [put("/orders/1").token(1), get("/orders/1")] {
+        upstream.next([
+            Step::raw("HTTP/1.1 200 OK\r\n\r\nhalf"),
+            Step::Work(Duration::from_millis(50)),
+            Step::Reset,
+        ]);
+        let mut exchange = proxy.begin(&request, b"").await;
+        let answer = soon("the end", exchange.answer()).await;
+        assert!(answer.is_err(), "{request:?}: {answer:?}");
     }
+    let mark = proxy.mark("order:1").await.expect("a mark");
+    assert_eq!(mark["unknown"].as_array().map(Vec::len), Some(1), "{mark}");
 }
 
 #[tokio::test]
-async fn what_only_the_close_ends_is_whole_with_a_clean_one() {
+async fn a_long_body_streams_down() {
     let (upstream, proxy) = fenced("{}").await;
-    // A write's outcome is open all the same: what was cut may end as cleanly.
-    let cases = [
-        ("GET", Step::Close, true, 0),
-        ("PUT", Step::Close, true, 1),
-        ("PUT", Step::Reset, false, 1),
-    ];
-    for (number, (method, last, whole, open)) in cases.into_iter().enumerate() {
-        upstream.next([
-            Step::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall\r\nof it"),
-            Step::Work(Duration::from_millis(50)),
-            last,
-        ]);
-        let path = format!("/orders/{number}");
-        let fenced = request(method, &path).token(1);
-        let mut exchange: Exchange = proxy.begin(&fenced, b"").await;
-        let answer = soon("the end", exchange.answer()).await;
-        assert_eq!(answer.is_ok(), whole, "{answer:?}");
-        if let Ok(answer) = answer {
-            assert_eq!(answer.assert_forwarded().text(), "all\r\nof it");
-        }
-        let mark = proxy
-            .mark(&format!("order:{number}"))
-            .await
-            .expect("a mark");
-        let unknown = mark["unknown"].as_array().map(Vec::len);
-        assert_eq!(unknown, Some(open), "{method}: {mark}");
-    }
-    // The same for what nobody fences.
-    upstream.next([Step::raw("HTTP/1.1 200 OK\r\n\r\nhalf"), Step::Reset]);
-    let mut exchange = proxy.begin(&get("/orders/1"), b"").await;
-    assert!(soon("the end", exchange.answer()).await.is_err());
+    let gate = Gate::shut();
+    upstream.next([
+        Step::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Step::Send(chunk(b"first")),
+        Step::Wait(gate.clone()),
+        Step::Send(chunk(b"second")),
+        Step::raw("0\r\n\r\n"),
+    ]);
+    let mut exchange = proxy.begin(&put("/orders/7").token(1), b"").await;
+    let head = soon("the head", exchange.head()).must().await;
+    assert_eq!(head.response_framing(false), Framing::Chunked);
+    let mut read = Vec::new();
+    // The gate opens once the first part is there.
+    let rest = exchange.wire.body(Framing::Chunked, |piece| {
+        read.extend_from_slice(piece);
+        gate.open();
+    });
+    soon("the whole answer", rest).must().await;
+    assert_eq!(read, b"firstsecond");
 }

@@ -3,16 +3,15 @@
 
 use std::time::Duration;
 
+use super::before;
 use crate::support::bare::BareUpstream;
 use crate::support::upstream::response;
 use crate::support::wire::{Head, Wire};
-use crate::support::{
-    Config, Proxy, Request, Step, Store, fenced, get, joined, post, put, request, soon,
-};
+use crate::support::{Proxy, Request, Step, fenced, get, joined, post, put, request, soon};
 
-const ROUTES: &str = "routes: [
+const CONFIG: &str = "{ upstream: { idle_timeout: 300s }, routes: [
     { path: '/orders/{id}', resource: 'order:{id}' },
-    { path: '/free/{*rest}', mode: bypass } ]";
+    { path: '/free/{*rest}', mode: bypass } ] }";
 
 /// An upstream whose connections are played by hand, and a proxy before it.
 struct ByHand {
@@ -20,14 +19,8 @@ struct ByHand {
     proxy: Proxy,
 }
 
-/// How the upstream ends the connection.
-#[derive(Clone, Copy, Debug)]
-enum Breakage {
-    Close,
-    Reset,
-    /// It sends this first.
-    After(&'static str),
-}
+/// How the upstream ends the connection: by a reset, or in order behind these bytes.
+type Breakage = Option<&'static str>;
 
 async fn arrival(wire: &mut Wire) -> Head {
     let head = soon("a request", wire.head()).await;
@@ -41,8 +34,7 @@ async fn arrival(wire: &mut Wire) -> Head {
 impl ByHand {
     async fn start() -> Self {
         let upstream = BareUpstream::start().await;
-        let config = Config::to(&upstream.url(), &Store::sqlite()).with(ROUTES);
-        let proxy = Proxy::start(&config.with("upstream: { idle_timeout: 300s }")).await;
+        let proxy = before(&upstream.url(), CONFIG).await;
         Self { upstream, proxy }
     }
 
@@ -71,9 +63,8 @@ impl ByHand {
         };
         let head = arrival(&mut wire).await;
         match end {
-            Breakage::Close => drop(wire),
-            Breakage::Reset => wire.reset(),
-            Breakage::After(bytes) => {
+            None => wire.reset(),
+            Some(bytes) => {
                 wire.send(bytes.as_bytes()).await.expect("taken");
                 drop(wire);
             }
@@ -90,7 +81,7 @@ impl ByHand {
 #[tokio::test]
 async fn no_request_goes_once_more() {
     let by_hand = ByHand::start().await;
-    for end in [Breakage::Close, Breakage::Reset] {
+    for end in [Some(""), None] {
         for sent in [
             post("/free/a"),
             put("/free/a").body("x"),
@@ -111,15 +102,11 @@ async fn no_request_goes_once_more() {
     }
     // The upstream has begun to answer.
     for begun in ["H", "HTTP/1.1 103 Early Hints\r\n\r\n"] {
-        let end = Breakage::After(begun);
-        by_hand
-            .sends_once(Some(get("/free/a")), get("/free/b"), end)
-            .await;
+        let warm = Some(get("/free/a"));
+        by_hand.sends_once(warm, get("/free/b"), Some(begun)).await;
     }
     // The upstream has not closed a new connection for being idle.
-    by_hand
-        .sends_once(None, get("/free/b"), Breakage::Close)
-        .await;
+    by_hand.sends_once(None, get("/free/b"), Some("")).await;
 }
 
 #[tokio::test]

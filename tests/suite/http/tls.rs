@@ -67,11 +67,23 @@ async fn send(client: &TlsClient, proxy: &Proxy, request: &Request) -> Answer {
     send_over(wire.expect("a handshake"), request).await.0
 }
 
+/// As [`send`], and it is forwarded.
+async fn forward(client: &TlsClient, proxy: &Proxy, request: &Request) {
+    send(client, proxy, request).await.assert_forwarded();
+}
+
 async fn send_over(wire: Wire, request: &Request) -> (Answer, Wire) {
     let mut exchange = Exchange::over(wire, request);
     exchange.push(&request.bytes()).await;
     let answer = exchange.finish().await;
     (answer, exchange.wire)
+}
+
+/// Has a request forwarded over a connection, which stays open.
+async fn forward_over(wire: Wire, request: &Request) -> Wire {
+    let (answer, wire) = send_over(wire, request).await;
+    answer.assert_forwarded();
+    wire
 }
 
 /// Returns whether a client gets an answer. One with TLS 1.3 hears only after its own part of the
@@ -93,6 +105,12 @@ async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
         (is_let_in(client, proxy).await == expected).then_some(())
     })
     .await;
+}
+
+async fn until_reload_ok(proxy: &Proxy, expected: f64) {
+    let name = "fencepost_config_reload_ok";
+    let near = |shown: f64| (shown - expected).abs() < 0.5;
+    proxy.until_metric(name, &[], near).await;
 }
 
 /// Reads until the proxy has ended the connection.
@@ -119,29 +137,6 @@ async fn errors_are(proxy: &Proxy, reason: &str, exactly: u32) {
     assert_eq!(errors, u64::from(exactly), "{reason}");
 }
 
-#[tokio::test]
-async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.config()).await;
-    for (token, version) in [(1, &rustls::version::TLS12), (2, &rustls::version::TLS13)] {
-        let client = TlsClient::of_versions(&rig.ca, &[version], None);
-        let answer = send(&client, &proxy, &put("/orders/7").token(token)).await;
-        answer.assert_forwarded();
-        let arrival = rig.upstream.last();
-        assert_eq!(arrival.token(), Some(token));
-        assert_eq!(arrival.head.get("x-forwarded-proto"), Some("https"));
-    }
-    let refused = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
-    refused.assert_problem(412, "stale-token");
-    let metrics = proxy.metrics().await;
-    let expiry = "fencepost_tls_certificate_expiry_timestamp_seconds";
-    for (certificate, expected) in [("listener", EXPIRES), ("upstream", f64::INFINITY)] {
-        let shown = metrics.sum(expiry, &[("certificate", certificate)]);
-        assert!((shown - expected).abs() < 1.0 || shown.to_bits() == expected.to_bits());
-    }
-    assert!(metrics.sum(HANDSHAKE_ERRORS, &[]) < 0.5);
-}
-
 /// Sends a request over TLS and HTTP/2.
 async fn send_http2(client: &TlsClient, proxy: &Proxy, token: u64) -> Answer {
     let stream = client.connect(proxy.data()).await.expect("a handshake");
@@ -163,14 +158,25 @@ async fn alpn_tells_which_versions_there_are() {
     // What the client sends first is what it speaks, whatever it has offered.
     for offered in [&["http/1.1"][..], &[], &["h2"]] {
         let client = rig.client().offering(offered);
-        let answer = send(&client, &proxy, &put("/orders/7").token(2)).await;
-        answer.assert_forwarded();
+        forward(&client, &proxy, &put("/orders/7").token(2)).await;
         send_http2(&client, &proxy, 2).await.assert_forwarded();
     }
+
+    let metrics = proxy.metrics().await;
+    let expiry = "fencepost_tls_certificate_expiry_timestamp_seconds";
+    for (certificate, expected) in [("listener", EXPIRES), ("upstream", f64::INFINITY)] {
+        let shown = metrics.sum(expiry, &[("certificate", certificate)]);
+        assert!((shown - expected).abs() < 1.0 || shown.to_bits() == expected.to_bits());
+    }
+    assert!(metrics.sum(HANDSHAKE_ERRORS, &[]) < 0.5);
 
     // Nothing else is there to agree on.
     let odd = rig.client().offering(&["spdy/3"]);
     assert!(odd.connect(proxy.data()).await.is_err());
+    // A client that does not trust the certificate is counted.
+    let wary = TlsClient::trusting(&Ca::new("another CA"));
+    assert!(wary.connect(proxy.data()).await.is_err());
+    until_errors(&proxy, "refused-by-client", 1).await;
 }
 
 #[tokio::test]
@@ -219,86 +225,62 @@ async fn reqwest_and_curl_get_in() {
 #[tokio::test]
 async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
     let rig = TlsRig::new().await;
-    let other = Ca::new("another CA");
-    let proxy = Proxy::start(&rig.mutual("required")).await;
-    let good = rig.named(&["worker.pay.svc"]);
-    assert!(is_let_in(&good, &proxy).await);
-    let forwarded = rig.upstream.count();
-
     let expired = rig.ca.client_until(&["worker.pay.svc"], 2020);
-    let stranger = other.client(&["worker.pay.svc"]);
+    let stranger = Ca::new("another CA").client(&["worker.pay.svc"]);
     // A server's certificate is not one for a client.
     let server = rig.ca.server(&["worker.pay.svc"]);
-    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        for own in [None, Some(&expired), Some(&stranger), Some(&server)] {
-            let client = TlsClient::of_versions(&rig.ca, &[version], own);
-            assert!(!is_let_in(&client, &proxy).await, "{version:?}");
+    for (client_auth, none) in [("required", Some(None)), ("optional", None)] {
+        let proxy = Proxy::start(&rig.mutual(client_auth)).await;
+        let good = rig.named(&["worker.pay.svc"]);
+        assert!(is_let_in(&good, &proxy).await);
+        assert_eq!(is_let_in(&rig.client(), &proxy).await, none.is_none());
+        let forwarded = rig.upstream.count();
+        let bad = [&expired, &stranger, &server]
+            .map(Some)
+            .into_iter()
+            .chain(none);
+        let mut refused = u32::from(none.is_some());
+        for own in bad {
+            for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+                let client = TlsClient::of_versions(&rig.ca, &[version], own);
+                assert!(!is_let_in(&client, &proxy).await, "{version:?}");
+                refused += 1;
+            }
         }
-    }
-    assert_eq!(rig.upstream.count(), forwarded, "nothing was forwarded");
-    errors_are(&proxy, "client-certificate", 8).await;
-    assert!(is_let_in(&good, &proxy).await);
-}
-
-#[tokio::test]
-async fn an_optional_certificate_may_be_absent_and_not_bad() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.mutual("optional")).await;
-    assert!(is_let_in(&rig.client(), &proxy).await);
-    assert!(is_let_in(&rig.named(&["worker.pay.svc"]), &proxy).await);
-    let stranger = Ca::new("another CA").client(&["worker.pay.svc"]);
-    for own in [stranger, rig.ca.client_until(&["worker.pay.svc"], 2020)] {
-        assert!(!is_let_in(&TlsClient::showing(&rig.ca, &own), &proxy).await);
+        assert_eq!(rig.upstream.count(), forwarded, "nothing was forwarded");
+        errors_are(&proxy, "client-certificate", refused).await;
+        assert!(is_let_in(&good, &proxy).await);
     }
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_trust_the_certificate_is_counted() {
+async fn what_is_no_tls_or_stalls_is_ended_and_holds_up_nobody() {
     let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.config()).await;
-    let wary = TlsClient::trusting(&Ca::new("another CA"));
-    assert!(wary.connect(proxy.data()).await.is_err());
-    until_errors(&proxy, "refused-by-client", 1).await;
-}
-
-#[tokio::test]
-async fn what_is_no_tls_gets_an_end_and_no_hang() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.config()).await;
+    let config = rig.config().with("{ limits: { head_timeout: 3s } }");
+    let proxy = Proxy::start(&config).await;
+    let mut wires = Vec::new();
     for bytes in [
         put("/orders/7").token(1).bytes(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         vec![0; 4096],
         // The head of a record that says that the longest there can be follows.
         b"\x16\x03\x01\xff\xff".to_vec(),
+        // The first bytes of a hello, and no more; nothing at all.
+        b"\x16\x03\x01\x01\x00\x01\x00".to_vec(),
+        Vec::new(),
     ] {
         let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
         wire.send(&bytes).await.expect("the bytes are taken");
-        ends(&mut wire).await;
+        wires.push(wire);
     }
-    until_errors(&proxy, "protocol", 4).await;
-    assert_eq!(rig.upstream.count(), 0);
-    let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
-    answer.assert_forwarded();
-}
-
-#[tokio::test]
-async fn a_handshake_that_stalls_is_ended_and_holds_up_nobody() {
-    let rig = TlsRig::new().await;
-    let config = rig.config().with("{ limits: { head_timeout: 3s } }");
-    let proxy = Proxy::start(&config).await;
-    // The first bytes of a hello, and no more.
-    let mut stalled = Wire::connect(proxy.data()).await.expect("it listens");
-    let hello = b"\x16\x03\x01\x01\x00\x01\x00";
-    stalled.send(hello).await.expect("the bytes are taken");
-    let mut silent = Wire::connect(proxy.data()).await.expect("it listens");
-    let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
-    answer.assert_forwarded();
-    for wire in [&mut stalled, &mut silent] {
+    forward(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
+    for wire in &mut wires {
         ends(wire).await;
     }
+    until_errors(&proxy, "protocol", 4).await;
     until_errors(&proxy, "timeout", 2).await;
     proxy.until_reached("head-timeout", 2).await;
+    assert_eq!(rig.upstream.count(), 1);
 }
 
 #[tokio::test]
@@ -311,8 +293,7 @@ async fn a_handshake_in_progress_does_not_delay_the_stop() {
     let mut proxy = Proxy::start(&config).await;
     let silent = Wire::connect(proxy.data()).await.expect("it listens");
     // The connection before this one has been accepted when this one is answered.
-    let answer = send(&rig.client(), &proxy, &get("/orders/7")).await;
-    answer.assert_forwarded();
+    forward(&rig.client(), &proxy, &get("/orders/7")).await;
     proxy.stop().await;
     drop(silent);
 }

@@ -1,9 +1,10 @@
 //! Bodies on routes without a fence: they go upstream as they come.
 
+use super::before;
 use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::wire::chunk;
-use crate::support::{Config, Must, Proxy, Store, Upstream};
+use crate::support::{Must, Upstream};
 
 const ROUTES: &str = "{ unmatched: refuse, body: { max: 64KiB, progress_timeout: 1s }, routes: [\
      { path: '/seen/{id}', resource: 'seen:{id}', mode: observe, body: { buffer: 1KiB } }, \
@@ -15,18 +16,13 @@ fn chunk_of(length: usize) -> String {
 
 /// How a body goes on, at once with the head or behind a part that has gone upstream, and its end.
 fn faults() -> Vec<(bool, String, u16, &'static str)> {
-    let long = "1".repeat(17_000);
+    let long = format!("0\r\nX: {}\r\n\r\n", "1".repeat(17_000));
     let ambiguous = "ambiguous-request";
     vec![
         (false, "x\r\n".to_owned(), 400, ambiguous),
         (true, "1 \r\nb\r\n0\r\n\r\n".to_owned(), 400, ambiguous),
         (true, "0\r\nX : y\r\n\r\n".to_owned(), 400, ambiguous),
-        (
-            true,
-            format!("0\r\nX: {long}\r\n\r\n"),
-            431,
-            "head-too-large",
-        ),
+        (true, long, 431, "head-too-large"),
         (true, chunk_of(70_000), 413, "content-too-large"),
         (true, String::new(), 408, "request-timeout"),
     ]
@@ -51,7 +47,7 @@ async fn a_fault_of_the_client_is_no_unknown_outcome_without_a_fence() {
 
 /// `upstream`: where it is seen what arrives.
 async fn breaks_off(url: &str, upstream: Option<&Upstream>) {
-    let proxy = Proxy::start(&Config::to(url, &Store::sqlite()).with(ROUTES)).await;
+    let proxy = before(url, ROUTES).await;
     for target in ["/open/7", "/seen/7"] {
         for (begun, more, status, outcome) in faults() {
             if status == 413 && target == "/seen/7" {

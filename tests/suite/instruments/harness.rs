@@ -1,7 +1,8 @@
 //! The upstream sees each way in which an older token can overtake a newer one, without a proxy in
 //! between.
 
-use crate::support::{Gate, Request, Step, Upstream, forwarded, put};
+use crate::support::upstream::Arrival;
+use crate::support::{Request, Upstream, put};
 
 fn write(token: u64) -> Request {
     put("/orders/7")
@@ -13,13 +14,6 @@ fn write(token: u64) -> Request {
 async fn writes(upstream: &Upstream, token: u64) {
     let answer = write(token).send(upstream.address()).await;
     answer.assert_forwarded();
-}
-
-/// An upstream that works on 41 until the gate opens.
-async fn at_work() -> (Upstream, Gate) {
-    let (upstream, gate) = (Upstream::start().await, Gate::shut());
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    (upstream, gate)
 }
 
 #[tokio::test]
@@ -36,27 +30,16 @@ async fn an_older_token_that_lands_last_is_seen() {
 
 #[tokio::test]
 #[should_panic(expected = "before an older one had ended")]
-async fn work_that_overlaps_is_seen() {
-    let (upstream, gate) = at_work().await;
-    let older = write(41).start(upstream.address());
-    upstream.reached(1).await;
-    writes(&upstream, 42).await;
-    gate.open();
-    forwarded(older).await;
-    upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-#[should_panic(expected = "before an older one had ended")]
 async fn work_that_goes_on_after_its_caller_has_left_counts() {
-    let (upstream, gate) = at_work().await;
+    let upstream = Upstream::start().await;
+    let gate = upstream.hold(&write(41));
     let given_up = write(41).start(upstream.address());
     upstream.reached(1).await;
     given_up.abort();
     upstream.until("it is let go", |all| all[0].left).await;
     writes(&upstream, 42).await;
     gate.open();
-    let ended = |all: &[crate::support::upstream::Arrival]| all[0].ended.is_some();
+    let ended = |all: &[Arrival]| all[0].ended.is_some();
     upstream.until("its work ends", ended).await;
     upstream.assert_no_overtaking();
 }

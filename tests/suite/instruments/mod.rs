@@ -3,4 +3,3 @@
 
 pub mod harness;
 pub mod path;
-pub mod relay;

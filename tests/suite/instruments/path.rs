@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use rustix::io::ioctl_fionread;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::support::bare::BareUpstream;
-use crate::support::path::{Cut, Path, Weather, can_stall};
+use crate::support::path::{Path, Weather, can_stall};
 use crate::support::{Must, eventually, soon};
 
 /// Longer than anything takes on a path that is clear.
@@ -105,28 +104,5 @@ async fn what_was_reset_or_given_up_by_the_user_timeout_does_not_arrive() {
         assert!(!matches!(more, Ok(Ok(1..))), "{weather:?}");
         let is_lost = weather == Weather::Dead;
         assert!(!reset || more.is_err() == is_lost, "{weather:?}: {more:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_trickle_is_slow_and_whole() {
-    let mut rig = PathRig::start().await;
-    rig.path.weather(Weather::Trickle);
-    rig.sender.write_all(&vec![b'x'; 24 << 10]).must().await;
-    soon("a part", rig.receiver.readable()).must().await;
-    assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
-    rig.reads(24 << 10).await;
-}
-
-#[tokio::test]
-async fn a_cut_ends_both_sides() {
-    for how in [Cut::Reset, Cut::Close] {
-        let mut rig = PathRig::start().await;
-        assert_eq!(rig.path.cut(how), 1);
-        let mut read = [0; 1];
-        let end = soon("the end", rig.receiver.read(&mut read)).await;
-        assert!(!matches!(end, Ok(1..)), "{how:?}: {end:?}");
-        let end = soon("the end", rig.sender.read(&mut read)).await;
-        assert_eq!(end.is_err(), how == Cut::Reset, "{how:?}: {end:?}");
     }
 }

@@ -1,10 +1,8 @@
 //! All marks at once: they are exported, and imported into another store.
 
-use serde_json::Value;
-
-use std::path::{Path, PathBuf};
-
 use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
 
 use super::commands::marks;
 use crate::support::process::Process;
@@ -16,23 +14,22 @@ const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
     - { path: '/once/{id}', resource: 'once:{id}', reuse: once }\n";
 
-/// A file of more marks than the admin port lists at once.
-fn many_marks(dir: &Path) -> PathBuf {
-    let file = dir.join("many.jsonl");
+/// A file of more marks than the admin port lists at once, in a directory of its own.
+fn many_marks() -> (TempDir, String) {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("many.jsonl");
     let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
     let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
     std::fs::write(&file, many).expect("written");
-    file
+    (dir, file.to_str().expect("text").to_owned())
 }
 
 over_both_stores! {
     async fn marks_move_to_another_store(store: Store) {
         let upstream = Upstream::start().await;
         let from = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(ROUTES)).await;
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = many_marks(dir.path());
-        let path = file.to_str().expect("text");
-        let (good, said) = marks(&from, &["import", path, "--reason", "a test"]).await;
+        let (dir, path) = many_marks();
+        let (good, said) = marks(&from, &["import", &path, "--reason", "a test"]).await;
         assert!(good && said.starts_with("1010 marks were raised, 0 were"), "{said}");
         from.forward(put("/orders/7").token(281_474_976_710_653_u64)).await;
         from.forward(put("/orders/a%20b").token(5)).await;
@@ -100,10 +97,8 @@ impl Running {
         let status = self.0.exit().await;
         let said = self.0.output();
         assert_eq!(status.code(), Some(1), "{said}");
-        assert!(
-            said.contains("interrupted") && said.contains(how_far),
-            "{said}"
-        );
+        let told = said.contains("interrupted") && said.contains(how_far);
+        assert!(told, "{said}");
         said
     }
 }
@@ -111,10 +106,8 @@ impl Running {
 #[tokio::test]
 async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
     let (_upstream, proxy) = fenced(ROUTES).await;
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = many_marks(dir.path());
-    let path = file.to_str().expect("text");
-    let import = ["import", path, "--reason", "a test"];
+    let (_dir, path) = many_marks();
+    let import = ["import", &path, "--reason", "a test"];
     let command = Running::held_up(&proxy, &import).await;
     command.0.signal(Signal::INT);
     proxy.resume();
@@ -127,14 +120,13 @@ async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
     let command = Running::held_up(&proxy, &["export"]).await;
     command.0.signal(Signal::TERM);
     proxy.resume();
-    let said = command
-        .interrupted("the export is partial, with 0 marks")
-        .await;
+    let partial = "the export is partial, with 0 marks";
+    let said = command.interrupted(partial).await;
     // The line at its end keeps the file from being taken for a whole export.
     let lines = said.lines().filter(|line| line.starts_with('{'));
     let export: Vec<_> = lines.collect();
     assert_eq!(export, ["{\"partial\":0}"], "{said}");
-    std::fs::write(&file, export.join("\n")).expect("written");
+    std::fs::write(&path, export.join("\n")).expect("written");
     let (good, said) = marks(&proxy, &import).await;
     assert!(!good && said.contains("partial"), "{said}");
 }
@@ -143,15 +135,12 @@ async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
 #[tokio::test]
 async fn a_second_signal_ends_a_command_at_once() {
     let (_upstream, proxy) = fenced(ROUTES).await;
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = many_marks(dir.path());
-    let path = file.to_str().expect("text");
-    let import = ["import", path, "--reason", "a test"];
+    let (_dir, path) = many_marks();
+    let import = ["import", &path, "--reason", "a test"];
     let mut command = Running::held_up(&proxy, &import).await;
     command.0.signal(Signal::TERM);
-    command
-        .says("stopping; a second signal ends it at once")
-        .await;
+    let stopping = "stopping; a second signal ends it at once";
+    command.says(stopping).await;
     command.0.signal(Signal::TERM);
     assert_eq!(command.0.exit().await.code(), Some(1));
     proxy.resume();
@@ -175,28 +164,24 @@ async fn an_interrupted_prune_stops_between_steps() {
 #[tokio::test]
 async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
     let (_upstream, proxy) = fenced(ROUTES).await;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("import.jsonl");
     let path = file.to_str().expect("text");
     let highest = r#"{"resource":"a","mark":"9223372036854775807","spent":true}"#;
+    let unknown = r#"{"resource":"a","mark":"1","token":"2"}"#;
     for (line, words) in [
         (r#"{"resource":"a","mar"#, "EOF"),
         (r#"{"resource":"a","mark":7}"#, "expected a string"),
         (r#"{"resource":"a","mark":"-1"}"#, "digits"),
         (r#"{"resource":"","mark":"1"}"#, "0 bytes"),
-        (
-            r#"{"resource":"a","mark":"1","token":"2"}"#,
-            "unknown field",
-        ),
+        (unknown, "unknown field"),
         (highest, "no token is above"),
     ] {
         let good = "{\"resource\":\"good\",\"mark\":\"1\"}\n\n";
         std::fs::write(&file, format!("{good}{line}")).expect("written");
         let (taken, said) = marks(&proxy, &["import", path, "--reason", "a test"]).await;
-        assert!(
-            !taken && said.contains("import.jsonl:3") && said.contains(words),
-            "{line}: {said}"
-        );
+        let told = said.contains("import.jsonl:3") && said.contains(words);
+        assert!(!taken && told, "{line}: {said}");
     }
     let (taken, said) = marks(&proxy, &["import", "/nowhere", "--reason", "a test"]).await;
     assert!(!taken && said.contains("/nowhere"), "{said}");

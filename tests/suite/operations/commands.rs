@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::support::proxy::fencepost;
 use crate::support::run::{run, run_with};
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, over_both_stores, post, put};
+use crate::support::{Config, Proxy, Store, Upstream, get, post, put};
 
 #[tokio::test]
 async fn version_and_usage_have_their_exit_codes() {
@@ -44,43 +44,24 @@ async fn check_takes_every_name_of_a_file() {
 }
 
 #[tokio::test]
-async fn a_bad_configuration_does_not_start() {
-    let upstream = Upstream::start().await;
-    let config =
-        Config::new(&upstream, &Store::sqlite()).with("{ barrier: { wait: soon }, frob: 1 }");
-    Proxy::refused_for(&config, &["soon", "frob"]).await;
-}
-
-#[tokio::test]
 async fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
     let upstream = Upstream::start().await;
-    let mut proxy = Proxy::start_fileless(&[
-        "--upstream",
-        upstream.url(),
-        "--listen",
-        "127.0.0.1:0",
-        "--admin-listen",
-        "127.0.0.1:0",
-        "--log-format",
-        "json",
-    ])
-    .await;
+    let at = "--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --log-format json --upstream";
+    let flags: Vec<_> = at.split(' ').chain([upstream.url()]).collect();
+    let mut proxy = Proxy::start_fileless(&flags).await;
     let fenced = "enforced: /{*path} by key {path}";
     let says = |line: &Value| line.to_string().contains(fenced);
     proxy.logged(fenced, says).await;
     proxy.forward(put("/any/where").token(5)).await;
     assert_eq!(upstream.only().resource(), Some("/any/where"));
     proxy.stale(put("/any/where").token(4)).await;
-    proxy
-        .refuse(put("/any/where/"), 428, "token-required")
-        .await;
-    proxy.stale(put("/any/where/").token(4)).await;
+    let closed = put("/any/where/");
+    proxy.refuse(closed.clone(), 428, "token-required").await;
+    proxy.stale(closed.token(4)).await;
     proxy.forward(post("/").token(1)).await;
     proxy.forward(get("/any/where")).await;
-    assert!(
-        proxy.file().with_file_name("fencepost.db").exists(),
-        "the marks are in ./fencepost.db"
-    );
+    let marks = proxy.file().with_file_name("fencepost.db");
+    assert!(marks.exists(), "the marks are in ./fencepost.db");
     proxy.stop().await;
 }
 
@@ -115,26 +96,6 @@ async fn a_default_of_the_environment_stands_below_the_file() {
 /// Runs `fencepost marks …` against a proxy.
 pub async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     proxy.run_admin(&[&["marks"], arguments].concat()).await
-}
-
-over_both_stores! {
-    async fn an_unknown_outcome_is_resolved_from_a_shell_and_not_overridden(store: Store) {
-        let more = "barrier: { wait: 200ms, settle: 300s }";
-        let (upstream, proxy) = Proxy::before(&store, more).await;
-        upstream.next([Step::Reset]);
-        proxy.refuse(put("/orders/7").token(47), 502, "outcome-unknown").await;
-        proxy.refuse(put("/orders/7").token(48), 503, "older-in-flight").await;
-        let (good, said) = marks(&proxy, &["override", "order:7", "5", "--reason", "why not"]).await;
-        assert!(!good, "{said}");
-        proxy.stale(put("/orders/7").token(46)).await;
-        let mark = proxy.mark("order:7").await.expect("it has a mark");
-        let id = mark["unknown"][0]["id"].as_str().expect("an id").to_owned();
-        let resolve = ["resolve", "order:7", &id, "--reason", "it was applied"];
-        let (good, said) = marks(&proxy, &resolve).await;
-        assert!(good, "{said}");
-        proxy.forward(put("/orders/7").token(48)).await;
-        assert!(!marks(&proxy, &resolve).await.0, "there is none of that name any more");
-    }
 }
 
 #[tokio::test]

@@ -77,10 +77,8 @@ fn questions() -> Vec<(String, String)> {
     let mut questions = Vec::new();
     for panel in panels().iter().filter(|panel| panel["type"] != "row") {
         for target in panel["targets"].as_array().expect("targets") {
-            questions.push((
-                text(panel, "title").to_owned(),
-                text(target, "expr").to_owned(),
-            ));
+            let pair = [text(panel, "title"), text(target, "expr")];
+            questions.push(pair.map(str::to_owned).into());
         }
     }
     for annotation in list("annotations") {
@@ -105,18 +103,12 @@ fn questions() -> Vec<(String, String)> {
 async fn the_rules_do_what_their_cases_say() {
     let promtool = or_return!(tool("promtool"));
     for arguments in [
-        &["check", "rules", "alerts.yaml"][..],
-        &[
-            "test",
-            "rules",
-            "alerts.test.yaml",
-            "alerts.minutes.test.yaml",
-            "alerts.days.test.yaml",
-        ],
+        "check rules alerts.yaml",
+        "test rules alerts.test.yaml alerts.minutes.test.yaml alerts.days.test.yaml",
     ] {
         let mut command = Command::new(&promtool);
         // It would spend a third of its time on collecting garbage of some megabytes.
-        command.args(arguments).env("GOGC", "400");
+        command.args(arguments.split(' ')).env("GOGC", "400");
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus"));
         let ended = run(command).await;
         assert_eq!(ended.code, Some(0), "{}", ended.text());

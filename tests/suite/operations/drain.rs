@@ -11,8 +11,8 @@ use crate::support::client::Exchange;
 use crate::support::http2::{END_STREAM, GOAWAY, HEADERS, Http2, Outcome, PREFACE, block, frame};
 use crate::support::wire::Wire;
 use crate::support::{
-    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, fenced, joined, over_both_stores,
-    put, soon,
+    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, fenced, joined, or_return,
+    over_both_stores, put, soon,
 };
 
 /// Sends SIGTERM and waits until the proxy has heard it.
@@ -33,17 +33,10 @@ fn fields(path: &str) -> Vec<(&str, &[u8])> {
 }
 
 /// The paths that were answered.
-#[derive(Clone, Default)]
-struct Answered(Arc<Mutex<BTreeSet<String>>>);
+type Answered = Arc<Mutex<BTreeSet<String>>>;
 
-impl Answered {
-    fn add(&self, path: String) {
-        self.paths().insert(path);
-    }
-
-    fn paths(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().expect("nothing panics under this lock")
-    }
+fn paths(answered: &Answered) -> MutexGuard<'_, BTreeSet<String>> {
+    answered.lock().expect("nothing panics under this lock")
 }
 
 /// One request after the other on kept-alive connections, until there are none any more.
@@ -51,20 +44,17 @@ async fn on_http1(proxy: SocketAddr, client: usize, answered: Answered) {
     let mut connection = None;
     for n in 0.. {
         let path = format!("/orders/{client}-{n}");
-        let mut exchange = match connection.take() {
-            Some(exchange) => exchange,
-            None => match Exchange::open(proxy, "PUT").await {
-                Ok(exchange) => exchange,
-                Err(_) => break,
-            },
-        };
+        if connection.is_none() {
+            connection = Exchange::open(proxy, "PUT").await.ok();
+        }
+        let mut exchange = or_return!(connection.take());
         let request = put(&path).token(7).body("x");
         let sent = exchange.wire.send(&request.bytes()).await;
         // A connection that was closed before this request was read is not an answer that was lost.
         if let (Ok(()), Ok(answer)) = (sent, exchange.answer().await) {
             answer.assert_forwarded();
             assert_eq!(answer.body.len(), 100_000, "the whole answer");
-            answered.add(path);
+            paths(&answered).insert(path);
             if answer.header("connection").is_none() {
                 connection = Some(exchange);
             }
@@ -83,7 +73,9 @@ async fn on_http2(proxy: SocketAddr, client: usize, answered: Answered) {
         }
         for (stream, name) in streams {
             match http2.answer(stream).await {
-                Outcome::Status(200) => answered.add(name),
+                Outcome::Status(200) => {
+                    paths(&answered).insert(name);
+                }
                 Outcome::Gone(None | Some(0)) | Outcome::Reset(7) => return,
                 other => panic!("{name}: {other:?}"),
             }
@@ -108,7 +100,7 @@ over_both_stores! {
             clients.push(tokio::spawn(on_http2(proxy.data(), client, answered.clone())));
         }
         eventually("the load to run", || {
-            let enough = answered.paths().len() >= 100;
+            let enough = paths(&answered).len() >= 100;
             std::future::ready(enough.then_some(()))
         }).await;
         proxy.stop().await;
@@ -116,7 +108,7 @@ over_both_stores! {
             joined(client).await;
         }
         let mut lost = upstream.arrivals();
-        lost.retain(|arrival| !answered.paths().contains(arrival.target()));
+        lost.retain(|arrival| !paths(&answered).contains(arrival.target()));
         assert!(lost.is_empty(), "admitted and never answered: {lost:?}");
         assert_eq!(store.number(&store.open_epochs("true")).await, 0, "nothing is unknown");
     }
@@ -233,9 +225,8 @@ async fn it_ends_in_time_whatever_clients_do() {
     // An upload that has been admitted, one that has not, and one that nobody judges: all stall.
     let beginning = vec![b'x'; 20 << 10];
     let streamed = proxy.begin(&sized("/orders/streamed"), &beginning).await;
-    let short = put("/orders/buffered")
-        .token(7)
-        .header("Content-Length", "10");
+    let short = put("/orders/buffered").token(7);
+    let short = short.header("Content-Length", "10");
     let buffered = proxy.begin(&short, b"part").await;
     let free = proxy.begin(&sized("/free/7"), b"part").await;
     let unread = proxy.begin(&put("/orders/unread").token(7), b"").await;

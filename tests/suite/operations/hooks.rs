@@ -12,8 +12,8 @@ use crate::support::proxy::fencepost;
 use crate::support::run::{Exit, run, run_with};
 use crate::support::store::{LIVING, has_postgres};
 use crate::support::{
-    Config, Proxy, Store, Upstream, eventually, fenced, forwarded, get, joined, over_both_stores,
-    put, request, soon,
+    Config, Proxy, Store, Upstream, eventually, fenced, forwarded, get, over_both_stores, put,
+    request, return_unless, soon,
 };
 
 pub async fn health(listen: &str, probe: &[&str]) -> (Option<i32>, String, String) {
@@ -41,8 +41,7 @@ over_both_stores! {
         let (code, _, why) = health(&admin.to_string(), &[]).await;
         assert_eq!((code, why.as_str()), (Some(1), "not ready: the proxy is draining"));
         gate.open();
-        let answer = joined(at_work).await;
-        answer.assert_forwarded();
+        forwarded(at_work).await;
 
         let drained = hook.answer().await.expect("an answer");
         assert_eq!(drained.status(), 200);
@@ -123,16 +122,13 @@ async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
 /// A store that is away when the drain ends must not leave a lease that goes on being renewed.
 #[tokio::test]
 async fn what_has_drained_renews_no_lease() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(
-        "{ store: { lease: 2s, timeout: 1s }, barrier: { wait: 1s, settle: 1s }, \
-            upstream: { timeout: 1s, undelivered: 500ms } }",
-    );
+    let brief = "{ store: { lease: 2s, timeout: 1s }, barrier: { wait: 1s, settle: 1s }, \
+        upstream: { timeout: 1s, undelivered: 500ms } }";
+    let config = Config::new(&upstream, &store).with(brief);
     let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
     p.forward(put("/orders/7").token(5)).await;
     cluster.freeze();
@@ -146,21 +142,17 @@ async fn what_has_drained_renews_no_lease() {
     cluster.thaw();
     store.until(LIVING, 1).await;
     q.until_forwarded(put("/orders/7").token(6)).await;
-    assert!(
-        p.process().ended().is_none(),
-        "the one that has drained is still there"
-    );
+    let ended = p.process().ended();
+    assert!(ended.is_none(), "the one that has drained is still there");
 }
 
 /// Where the store cannot be reached yet, what is not fenced is served; a stop lets it end as well.
 #[tokio::test]
 async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
     let upstream = Upstream::start().await;
-    let nobody = free_port();
-    let config = Config::new(&upstream, &Store::sqlite())
-        .with(&format!(
-            "store: {{ url: 'postgres://fencepost@127.0.0.1:{nobody}/fencepost', namespace: x, timeout: 1s }}"
-        ));
+    let url = format!("postgres://fencepost@127.0.0.1:{}/fencepost", free_port());
+    let store = format!("store: {{ url: '{url}', namespace: x, timeout: 1s }}");
+    let config = Config::new(&upstream, &Store::sqlite()).with(&store);
     let mut proxy = Proxy::start_unready(&config).await;
     let gate = upstream.hold_next();
     let at_work = proxy.start_request(get("/orders/7"));

@@ -72,12 +72,8 @@ async fn proposals_are_right() {
         + &COMMON
             .replace("PUT /orders/7", "POST /orders")
             .replace("::1", "x");
-    let (_, file, _) = init(
-        dir.path(),
-        &["--access-log", "-", "--output", "-"],
-        log.as_bytes(),
-    )
-    .await;
+    let from_to = ["--access-log", "-", "--output", "-"];
+    let (_, file, _) = init(dir.path(), &from_to, log.as_bytes()).await;
     let lines = file.lines().map(|line| match line.strip_prefix("  # ") {
         Some(rest) if rest.starts_with("- path") || rest.starts_with("  ") => format!("  {rest}\n"),
         _ => format!("{line}\n"),
@@ -88,19 +84,7 @@ async fn proposals_are_right() {
     assert!(said.contains("bypassed: /orders\n"), "{said}");
 }
 
-#[tokio::test]
-async fn without_traffic_each_path_is_observed() {
-    let dir = TempDir::new().expect("a directory");
-    let (code, _, errors) = init(dir.path(), &[], b"").await;
-    assert_eq!(code, Some(0), "{errors}");
-    let (code, said, _) = run(dir.path(), &["check", "fencepost.yaml"], b"").await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("observed only: /{*path} by key {path}"),
-        "{said}"
-    );
-}
-
+/// Without traffic each path is observed.
 #[tokio::test]
 async fn a_file_is_replaced_by_force_only() {
     let dir = TempDir::new().expect("a directory");
@@ -108,15 +92,15 @@ async fn a_file_is_replaced_by_force_only() {
     std::fs::write(&file, "mine").expect("writable");
     let (code, _, errors) = init(dir.path(), &[], b"").await;
     assert_eq!(code, Some(1));
-    assert!(
-        errors.contains("fencepost.yaml exists: use --force"),
-        "{errors}"
-    );
+    let exists = "fencepost.yaml exists: use --force";
+    assert!(errors.contains(exists), "{errors}");
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), "mine");
     let (code, _, errors) = init(dir.path(), &["--force"], b"").await;
     assert_eq!(code, Some(0), "{errors}");
-    let text = std::fs::read_to_string(&file).expect("a file");
-    assert!(text.contains("mode: observe"), "{text}");
+    let (code, said, _) = run(dir.path(), &["check", "fencepost.yaml"], b"").await;
+    assert_eq!(code, Some(0), "{said}");
+    let observed = "observed only: /{*path} by key {path}";
+    assert!(said.contains(observed), "{said}");
     let names = std::fs::read_dir(dir.path()).expect("a directory").count();
     assert_eq!(names, 1, "no other file is left");
 }
@@ -124,37 +108,21 @@ async fn a_file_is_replaced_by_force_only() {
 #[tokio::test]
 async fn what_cannot_be_read_is_refused() {
     let dir = TempDir::new().expect("a directory");
+    let zcat = "compressed with gzip: zcat FILE |";
+    let no_request = "none of its 1 lines has a request";
+    let twice = "cannot be used multiple times";
+    let unwritten = "none/a.yaml cannot be written";
     for (arguments, input, code, reason) in [
         ("--access-log none", &b""[..], 1, "none: No such file"),
         ("--access-log .", b"", 1, ".: Is a directory"),
-        (
-            "--access-log -",
-            b"\x1f\x8b",
-            1,
-            "compressed with gzip: zcat FILE |",
-        ),
+        ("--access-log -", b"\x1f\x8b", 1, zcat),
         ("--openapi -", b"\x1f\x8b", 1, "compressed with gzip"),
         ("--access-log -", b"", 1, "it is empty"),
-        (
-            "--access-log -",
-            b"hello\n",
-            1,
-            "none of its 1 lines has a request",
-        ),
+        ("--access-log -", b"hello\n", 1, no_request),
         ("--openapi -", b"a: 1\n", 1, "not an OpenAPI document"),
         ("--openapi - --access-log -", b"", 2, "cannot be used with"),
-        (
-            "--upstream http://a/b",
-            b"",
-            2,
-            "cannot be used multiple times",
-        ),
-        (
-            "--output none/a.yaml",
-            b"",
-            1,
-            "none/a.yaml cannot be written",
-        ),
+        ("--upstream http://a/b", b"", 2, twice),
+        ("--output none/a.yaml", b"", 1, unwritten),
     ] {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let (found, _, errors) = init(dir.path(), &arguments, input).await;
@@ -164,8 +132,6 @@ async fn what_cannot_be_read_is_refused() {
     let (code, _, errors) = run(dir.path(), &["init", "--upstream", "ftp://a"], b"").await;
     assert_eq!(code, Some(1));
     assert!(errors.contains("--upstream: upstream.url"), "{errors}");
-    assert_eq!(
-        std::fs::read_dir(dir.path()).expect("a directory").count(),
-        0
-    );
+    let files = std::fs::read_dir(dir.path()).expect("a directory").count();
+    assert_eq!(files, 0);
 }

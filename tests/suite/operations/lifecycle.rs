@@ -60,9 +60,8 @@ async fn a_changed_file_is_read_again() {
     assert!(at_start > 1.7e9, "a time of today: {at_start}");
     proxy.rewrite(&config.clone().with("stale_status: 409"));
     stale_is(&proxy, 409).await;
-    proxy
-        .until_metric(loaded, &[], |value| value > at_start)
-        .await;
+    let later = |value| value > at_start;
+    proxy.until_metric(loaded, &[], later).await;
     proxy.reload(&config);
     stale_is(&proxy, 412).await;
     proxy.until_some("fencepost_config_reload_ok").await;

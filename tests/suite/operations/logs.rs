@@ -1,5 +1,6 @@
 //! The log, and who reads it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -27,18 +28,16 @@ async fn a_reader_who_stops_holds_up_no_request() {
     let (_upstream, mut proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(9)).await;
 
-    proxy.process().stop_reading();
+    let deaf = Arc::clone(&proxy.process().deaf).lock_owned().await;
     // A pipe is full when it takes no more, which may be well below its 64 KiB: a line that does
     // not fit into what is left of a page begins a new one. Each reason to refuse has its own 100
     // lines a second, so a second without a new byte shows it.
     let (mut bytes, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(2) {
-        let stale = proxy.send(put("/orders/7").token(8)).await;
-        stale.assert_problem(412, "stale-token");
-        let none = proxy.send(put("/orders/7")).await;
-        none.assert_problem(428, "token-required");
-        let no_number = proxy.send(put("/orders/7").token("none")).await;
-        no_number.assert_problem(400, "malformed-token");
+        proxy.stale(put("/orders/7").token(8)).await;
+        proxy.refuse(put("/orders/7"), 428, "token-required").await;
+        let no_number = put("/orders/7").token("none");
+        proxy.refuse(no_number, 400, "malformed-token").await;
         let now = unread(&mut proxy);
         if now != bytes {
             (bytes, since) = (now, Instant::now());
@@ -52,7 +51,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     assert_eq!(proxy.ask("/livez").await.status(), 200);
 
     // Waiting lines are written when somebody reads, and before the process ends.
-    proxy.process().read_on();
+    drop(deaf);
     proxy.stop().await;
     proxy.log_of("message", "stopped").await;
 }
@@ -102,9 +101,8 @@ async fn no_stranger_steers_a_terminal() {
 
     // The operator's act logs the key another way, and with what the operator has typed.
     let advance = json!({ "token": "8", "reason": "a\u{2066}b", "actor": "c\u{feff}d" });
-    let answer = proxy
-        .command(&format!("/v1/marks/{}/advance", escape(&key)), &advance)
-        .await;
+    let target = format!("/v1/marks/{}", escape(&key));
+    let answer = proxy.command(&format!("{target}/advance"), &advance).await;
     assert_eq!(answer.status(), 200);
     for message in ["refused", "an operator advanced a mark"] {
         let line = proxy.log_of("message", message).await;
@@ -114,11 +112,7 @@ async fn no_stranger_steers_a_terminal() {
         assert!(!hidden(&line), "{line:?}");
     }
 
-    for target in [
-        "/v1/marks",
-        "/v1/rejections",
-        &format!("/v1/marks/{}", escape(&key)),
-    ] {
+    for target in ["/v1/marks", "/v1/rejections", &target] {
         let answer = proxy.ask(target).await;
         assert!(!hidden(&answer.text()), "{:?}", answer.text());
         assert!(answer.json().to_string().contains(&key), "{target}");

@@ -83,9 +83,8 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
     proxy.forward(put(&path).token(7_777_777)).await;
     proxy.stale(put(&path).token(7_777_776)).await;
     proxy.forward(get(&elsewhere)).await;
-    proxy
-        .refuse(put(&elsewhere).token(1), 404, "no-route")
-        .await;
+    let unlisted = put(&elsewhere).token(1);
+    proxy.refuse(unlisted, 404, "no-route").await;
     let unknown = request("FROB-48151623", "/orders/x");
     proxy.refuse(unknown, 405, "method-not-allowed").await;
     for (series, _) in proxy.metrics().await.series {
@@ -138,10 +137,9 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
     let plain = format!("https://{}", listener.local_addr().expect("bound"));
     // As an HTTP server answers to what is no HTTP.
     let _plain = tokio::spawn(async move {
+        let answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
         while let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream
-                .write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-                .await;
+            let _ = stream.write_all(answer).await;
         }
     });
     let gone = format!("http://127.0.0.1:{}", free_port());

@@ -91,6 +91,13 @@ async fn closed(proxy: &Proxy) {
     .await;
 }
 
+/// The newest act of an operator on the resource: what was done, and the mark before and after.
+async fn audited(proxy: &Proxy) -> Value {
+    let mark = proxy.mark(KEY).await.expect("it has a mark");
+    let act = &mark["audit"][0];
+    json!([act["action"], act["before"], act["after"]])
+}
+
 /// The unknown outcomes of the resource, as this proxy lists them.
 async fn unknown(proxy: &Proxy) -> Vec<Value> {
     let mark = proxy.mark(KEY).await.expect("it has a mark");
@@ -113,9 +120,7 @@ over_both_stores! {
         proxy.forward(with_token(11)).await;
         assert_nothing_written_back(&[&proxy], 11).await;
         assert_eq!(proxy.count("fencepost_overrides_total", &[]).await, 1);
-        let audit = proxy.mark(KEY).await.expect("it has a mark")["audit"].clone();
-        assert_eq!((&audit[0]["action"], &audit[0]["before"], &audit[0]["after"]),
-            (&"override".into(), &"42".into(), &"10".into()), "{audit}");
+        assert_eq!(audited(&proxy).await, json!(["override", "42", "10"]));
     }
 
     async fn an_override_lets_a_spent_token_pass_once_more(store: Store) {
@@ -197,8 +202,7 @@ async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
     let renewal = relay.hold(Point::Before(Statement::Renew));
     renewal.sprung().await;
     override_to(a, 10).await;
-    let problem = b.send(with_token(11)).await;
-    let problem = problem.assert_problem(412, "stale-token");
+    let problem = b.stale(with_token(11)).await;
     assert_eq!(problem["mark"], "42", "it cannot know yet");
     renewal.release();
     takes(b, 11).await;
@@ -224,11 +228,7 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
     gate.open();
     all_forwarded([running, newer]).await;
     upstream.assert_no_overtaking();
-    let audit = a.mark(KEY).await.expect("it has a mark")["audit"].clone();
-    assert_eq!(
-        (&audit[0]["action"], &audit[0]["after"]),
-        (&"advance".into(), &"43".into())
-    );
+    assert_eq!(audited(a).await, json!(["advance", "41", "43"]));
 }
 
 #[tokio::test]
@@ -321,29 +321,36 @@ async fn an_override_outlives_the_proxy_that_did_it() {
     assert_nothing_written_back(&[&a, &b], 11).await;
 }
 
+/// B is frozen, or cut off from the store, and back.
+async fn away(pair: &Pair, frozen: bool, yes: bool) {
+    match (frozen, yes) {
+        (true, true) => pair.a.pause().await,
+        (true, false) => pair.a.resume(),
+        (false, _) => {
+            pair.way_of_a.refuse(yes);
+            if yes {
+                pair.way_of_a.cut_all();
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_back() {
     let pair = or_return!(Pair::start(PATIENT).await);
-    let (b, a, relay, upstream, _) = pair.parts();
+    let (b, a, _, upstream, _) = pair.parts();
     let mut taken = vec![42];
     a.forward(with_token(42)).await;
-    for (round, mark) in [(0, 30), (1, 20)] {
+    for (frozen, mark) in [(true, 30), (false, 20)] {
         // B knows the mark, and has nothing open.
         b.stale(with_token(mark)).await;
-        if round == 0 {
-            b.pause().await;
-        } else {
-            relay.refuse(true);
-            relay.cut_all();
-        }
+        away(&pair, frozen, true).await;
         override_to(a, mark - 1).await;
-        if round == 0 {
-            b.resume();
-        } else {
-            let answer = b.send(with_token(mark + 20)).await;
-            answer.assert_problem(503, "store-unavailable");
-            relay.refuse(false);
+        if !frozen {
+            b.refuse(with_token(mark + 20), 503, "store-unavailable")
+                .await;
         }
+        away(&pair, frozen, false).await;
         takes(b, mark).await;
         taken.push(mark);
         assert_nothing_written_back(&[a, b], mark).await;
@@ -356,23 +363,14 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
 #[tokio::test]
 async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
     let pair = or_return!(Pair::start(MORTAL).await);
-    let (b, a, relay, upstream, _) = pair.parts();
-    for (round, mark) in [(0, 30), (1, 20)] {
+    let (b, a, _, upstream, _) = pair.parts();
+    for (frozen, mark) in [(true, 30), (false, 20)] {
         b.forward(with_token(mark + 12)).await;
-        if round == 0 {
-            b.pause().await;
-        } else {
-            relay.refuse(true);
-            relay.cut_all();
-        }
+        away(&pair, frozen, true).await;
         // Its epoch is open: nothing may be lowered until it is dead and settled.
         assert_eq!(try_override(a, mark).await.status(), 409);
         override_to(a, mark).await;
-        if round == 0 {
-            b.resume();
-        } else {
-            relay.refuse(false);
-        }
+        away(&pair, frozen, false).await;
         takes(b, mark + 1).await;
         assert_nothing_written_back(&[a, b], mark + 1).await;
         // B's epoch, to begin the next round from.

@@ -2,9 +2,9 @@
 //! problem names what set the value, and no line of the file.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use crate::support::proxy::fencepost;
+use crate::support::run::{run, run_with};
 
 /// A wrong value for each flag; the words of the variable are its own.
 const WRONG: [(&str, &str); 13] = [
@@ -41,13 +41,8 @@ log:
   level: info
 ";
 
-fn output(mut command: Command) -> String {
-    let output = command.output().expect("the binary can be run");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-#[test]
-fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
+#[tokio::test]
+async fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -62,9 +57,7 @@ fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
     let without: Vec<_> = text.lines().filter(|l| !l.contains("listen:")).collect();
     let without = place("without.yaml", &without.join("\n"));
 
-    let mut help = fencepost();
-    help.args(["serve", "--help"]);
-    let help = output(help);
+    let help = run_with(&["serve", "--help"]).await.out;
     let listed = |before: &str, after: char| -> BTreeSet<String> {
         let rest = help.split(before).skip(1);
         rest.filter_map(|rest| Some(rest.split_once(after)?.0.to_owned()))
@@ -98,7 +91,7 @@ fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
             } else {
                 command.arg(format!("{argument}={value}"));
             }
-            let told = output(command);
+            let told = run(command).await.out;
             assert!(!told.contains("sesame"), "{told}");
             let problems = ["error: ", "warning: "];
             let is_problem = |line: &&str| problems.iter().any(|word| line.starts_with(word));

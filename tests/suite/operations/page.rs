@@ -1,9 +1,6 @@
 //! The page for people at `/` of the admin port.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::support::python::python;
+use crate::support::python::{program, python};
 use crate::support::run::run;
 use crate::support::store::tool;
 use crate::support::{Config, Proxy, Store, Upstream, or_return, post, put};
@@ -27,7 +24,7 @@ async fn with_traffic(upstream: &Upstream, store: &Store) -> Proxy {
 
 /// The page's files have no data in them, and let a browser load and frame nothing else.
 #[tokio::test]
-async fn the_page_loads_nothing_from_elsewhere() {
+async fn the_page_loads_nothing_from_elsewhere_and_only_reads() {
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     let html = "text/html; charset=utf-8";
@@ -52,17 +49,8 @@ async fn the_page_loads_nothing_from_elsewhere() {
         assert!(policy.starts_with("default-src 'none'; "), "{policy}");
         assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
-    }
-}
-
-/// It only reads.
-#[tokio::test]
-async fn the_page_only_reads() {
-    let upstream = Upstream::start().await;
-    let proxy = with_traffic(&upstream, &Store::sqlite()).await;
-    for path in ["/", "/resource?key=a", "/page.css", "/page.js"] {
-        let request = post(path).host(Some("127.0.0.1"));
-        assert_eq!(request.send(proxy.admin()).await.status(), 405, "{path}");
+        let written = post(path).host(Some("127.0.0.1"));
+        assert_eq!(written.send(proxy.admin()).await.status(), 405, "{path}");
     }
 }
 
@@ -82,16 +70,13 @@ async fn the_page_is_well_in_a_browser() {
     }
     // One is at the upstream all the while.
     let (_held, _gate) = proxy.held(&upstream, put("/orders/5").token(3)).await;
-    let folder = std::env::var_os("FENCEPOST_SCREENSHOTS").map(std::path::PathBuf::from);
-    let own = tempfile::tempdir().expect("a directory");
-    let folder = folder.as_deref().unwrap_or_else(|| own.path());
-    let mut command = Command::new(python);
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut command = program(python, "page/look.py");
     command
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/look.py"))
         .arg(chromium)
         .arg(format!("http://{}", proxy.admin()))
         .arg(format!("http://{}", proxy.data()))
-        .arg(folder)
+        .arg(folder.path())
         .arg(proxy.token_file());
     let looked = run(command).await;
     assert_eq!(looked.code, Some(0), "{}", looked.text());

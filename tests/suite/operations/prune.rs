@@ -87,10 +87,8 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
     assert_eq!(first.json(), announced);
     assert_eq!(one.token("order:7").await, Some(50), "not yet");
     let (good, said) = marks(&one, &PRUNE).await;
-    assert!(
-        good && said.starts_with("1 marks were deleted, 0 are in use\n"),
-        "{said}"
-    );
+    let deleted = "1 marks were deleted, 0 are in use\n";
+    assert!(good && said.starts_with(deleted), "{said}");
     two.forward(put("/orders/7").token(60)).await;
     for proxy in [&one, &two] {
         let regressions = proxy.count("fencepost_mark_regressions_total", &[]);

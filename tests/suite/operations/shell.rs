@@ -55,10 +55,8 @@ fn commands(path: &[&str]) -> Vec<String> {
     let lines = list.lines().take_while(|line| !line.is_empty());
     let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
-    names
-        .filter(|name| *name != "help")
-        .map(str::to_owned)
-        .collect()
+    let names = names.filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What waits, what is unknown, and with whom: the lists that the person on call reads, and
 //! `fencepost status`, which prints them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::commands::marks;
 use crate::support::{
@@ -30,19 +30,15 @@ over_both_stores! {
         let waiting = proxy.ask("/v1/waiting").await.json();
         assert_eq!(waiting["waiting"].as_array().map(Vec::len), Some(1), "{waiting}");
         let busy = &waiting["waiting"][0];
-        assert_eq!(
-            (&busy["resource"], &busy["waiting"], &busy["in_flight"]),
-            (&"order:7".into(), &1.into(), &1.into())
-        );
+        let busy = json!([busy["resource"], busy["waiting"], busy["in_flight"]]);
+        assert_eq!(busy, json!(["order:7", 1, 1]));
         let unknown = proxy.ask("/v1/unknown").await.json();
         let open = &unknown["open"][0];
-        assert_eq!((&open["resource"], &open["unknown"][0]["token"]), (&"order:8".into(), &"5".into()));
+        assert_eq!(json!([open["resource"], open["unknown"][0]["token"]]), json!(["order:8", "5"]));
         assert_eq!(unknown["unknown"][0]["resource"], "order:8");
         let about = proxy.ask("/v1/status").await.json();
-        assert_eq!(
-            (&about["in_flight"], &about["waiting"], &about["unknown"], &about["ready"]),
-            (&1.into(), &1.into(), &1.into(), &true.into())
-        );
+        let counts = ["in_flight", "waiting", "unknown", "ready"].map(|name| &about[name]);
+        assert_eq!(json!(counts), json!([1, 1, 1, true]));
         assert_eq!(about["routes"][0]["mode"], "enforce");
         assert_eq!(about["instance"], proxy.ask("/readyz").await.json()["instance"]);
         let kind = if store.is_shared() { "postgres" } else { "sqlite" };
@@ -84,24 +80,19 @@ async fn long_lists_come_in_pages() {
     let (upstream, proxy) = fenced("barrier: { settle: 300s }").await;
     for order in 1..=3 {
         upstream.next([Step::Close]);
-        let lost = proxy.send(put(&format!("/orders/{order}")).token(1)).await;
-        lost.assert_problem(502, "outcome-unknown");
+        let lost = put(&format!("/orders/{order}")).token(1);
+        proxy.refuse(lost, 502, "outcome-unknown").await;
     }
     let page = async |query: &str| {
         let list = proxy.ask(&format!("/v1/unknown?{query}")).await.json();
         let open = list["open"].as_array().expect("a list").iter();
         let resources: Vec<_> = open.map(|busy| busy["resource"].clone()).collect();
-        (Value::from(resources), list["next"].clone())
+        json!([resources, list["next"]])
     };
-    let (first, next) = page("limit=2").await;
-    assert_eq!(
-        (first, next),
-        (["order:1", "order:2"].into(), "order:2".into())
-    );
-    assert_eq!(
-        page("limit=2&after=order:2").await,
-        (["order:3"].into(), Value::Null)
-    );
+    let first = json!([["order:1", "order:2"], "order:2"]);
+    assert_eq!(page("limit=2").await, first);
+    let last = json!([["order:3"], null]);
+    assert_eq!(page("limit=2&after=order:2").await, last);
     for wrong in ["/v1/waiting?limit=0", "/v1/waiting?afterr=x"] {
         let answer = proxy.ask(wrong).await;
         answer.assert_admin_problem(400, "malformed-request");

@@ -7,7 +7,7 @@ use crate::support::collector::{Collector, SERVER};
 use crate::support::postgres::free_port;
 use crate::support::proxy::fencepost;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, or_return, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, or_return, post, put};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -15,16 +15,11 @@ const CLIENT: u64 = 3;
 
 /// A proxy with this laid over its configuration that traces to this URL, with further variables of
 /// the environment.
-async fn tracing(
-    upstream: &Upstream,
-    otlp: &str,
-    more: &str,
-    environment: &[(&str, &str)],
-) -> Proxy {
+async fn tracing(upstream: &Upstream, otlp: &str, more: &str, env: &[(&str, &str)]) -> Proxy {
     let config = Config::new(upstream, &Store::sqlite());
     let config = config.with(&format!("tracing: {{ otlp: '{otlp}', sample: 1 }}"));
     let mut command = fencepost();
-    command.envs(environment.iter().copied());
+    command.envs(env.iter().copied());
     Proxy::start_by(&config.with(more), command, &[]).await
 }
 
@@ -60,10 +55,8 @@ fn assert_parts(server: &Value, parts: [&Value; 3]) {
     for part in parts {
         assert_eq!(part["parent"], server["span"]);
         let (from, to) = times(part);
-        assert!(
-            began <= from && from <= to && to <= ended,
-            "{part} in {server}"
-        );
+        let order = [began, from, to, ended];
+        assert!(order.is_sorted(), "{part} in {server}");
     }
     let [check, wait, client] = parts.map(times);
     assert!(check.1 <= wait.1 && wait.0 <= client.0);
@@ -85,8 +78,8 @@ async fn a_collector_gets_decisions() {
     let trace = collector.trace(4, |_| true).await;
     let server = &trace[0];
     assert_eq!(server["name"], "PUT /orders/{id}");
-    let place = [&server["kind"], &server["status"], &server["parent"]];
-    assert_eq!(place, [&json!(SERVER), &json!(0), &json!("")]);
+    let place = json!([server["kind"], server["status"], server["parent"]]);
+    assert_eq!(place, json!([SERVER, 0, ""]));
     assert_attributes(
         server,
         &json!({
@@ -97,25 +90,20 @@ async fn a_collector_gets_decisions() {
         }),
     );
     assert!(!server.to_string().contains("secret"), "{server}");
-    let of = &server["resource"];
-    let lines = proxy.logs();
-    for (name, value) in [
-        ("service.name", &json!("fencepost")),
-        ("service.version", &json!(env!("CARGO_PKG_VERSION"))),
-        ("deployment.environment.name", &json!("test")),
-        ("service.instance.id", &lines[0]["instance"]),
-    ] {
-        assert_eq!(&of[name], value, "{of}");
+    let wanted = json!({
+        "service.name": "fencepost", "service.version": env!("CARGO_PKG_VERSION"),
+        "deployment.environment.name": "test", "service.instance.id": proxy.logs()[0]["instance"],
+    });
+    for (name, value) in wanted.as_object().expect("an object") {
+        assert_eq!(&server["resource"][name], value, "{name}: {server}");
     }
 
     let check = named(&trace, "check");
     let advanced = json!({ "fencepost.check.result": "advanced" });
     assert_attributes(check, &advanced);
     let (wait, client) = (named(&trace, "barrier wait"), named(&trace, "PUT"));
-    assert_eq!(
-        [&client["kind"], &client["status"]],
-        [&json!(CLIENT), &json!(0)]
-    );
+    let place = json!([client["kind"], client["status"]]);
+    assert_eq!(place, json!([CLIENT, 0]));
     let port = upstream.address().port();
     assert_attributes(
         client,
@@ -144,8 +132,7 @@ async fn a_collector_gets_decisions() {
     let stale = json!({ "fencepost.check.result": "stale-token" });
     assert_attributes(named(&trace, "check"), &stale);
     let line = proxy.log_of("message", "refused").await;
-    let id = &trace[0]["trace"];
-    assert_eq!(&line["trace_id"], id, "the log names the trace");
+    assert_eq!(line["trace_id"], trace[0]["trace"]);
 }
 
 /// The caller's decision holds; without a caller's context, `sample` decides.
@@ -190,9 +177,8 @@ async fn every_kind_of_request_is_traced() {
         - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n";
     let proxy = plain(&upstream, &collector, routes).await;
     let outcome = |word: &'static str| {
-        move |span: &Value| {
-            span["kind"] == SERVER && span["attributes"]["fencepost.outcome"] == word
-        }
+        let is = move |span: &Value| span["attributes"]["fencepost.outcome"] == word;
+        move |span: &Value| span["kind"] == SERVER && is(span)
     };
 
     assert_eq!(proxy.send(get("/elsewhere")).await.status(), 200);
@@ -200,14 +186,12 @@ async fn every_kind_of_request_is_traced() {
     assert_eq!(trace[0]["name"], "GET", "no route, no path in the name");
     assert_eq!(named(&trace[1..], "GET")["kind"], CLIENT);
 
-    let claim = crate::support::post("/.well-known/fencing/claim").token(3);
+    let claim = post("/.well-known/fencing/claim").token(3);
     let claim = claim.header("X-Fencing-Target", "PUT /orders/1");
     assert_eq!(proxy.send(claim).await.status(), 204);
     let trace = collector.trace(3, outcome("claimed")).await;
-    assert!(
-        trace.iter().all(|span| span["kind"] != CLIENT),
-        "{trace:#?}"
-    );
+    let of_client = trace.iter().any(|span| span["kind"] == CLIENT);
+    assert!(!of_client, "{trace:#?}");
 
     // Observed requests are answered before they are judged.
     proxy.send(put("/seen/1").token(5)).await.assert_forwarded();
@@ -235,8 +219,7 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
     files.put("ca.pem", ca.pem());
     let path = |name: &str| files.path(name).display().to_string();
     let (cert, key) = (path("collector.crt"), path("collector.key"));
-    let tls = ["--cert", &cert, "--key", &key];
-    let collector = or_return!(Collector::start(&tls).await);
+    let collector = or_return!(Collector::start(&[&cert, &key]).await);
     let upstream = Upstream::start().await;
     let otlp = format!("https://localhost:{}", collector.http);
     let environment = [
@@ -266,9 +249,8 @@ async fn a_collector_that_fails_costs_no_request() {
         for token in 5..15 {
             proxy.forward(put("/orders/7").token(token)).await;
         }
-        let line = proxy
-            .log_of("message", "spans could not be sent, and are lost")
-            .await;
+        let lost = "spans could not be sent, and are lost";
+        let line = proxy.log_of("message", lost).await;
         let error = line["error"].as_str().expect("an error");
         assert!(error.contains(says), "{line}");
         assert_eq!(line["collector"], format!("{otlp}/v1/traces"));

@@ -10,10 +10,8 @@ use crate::support::{
 const SETTLES: &str = "{ barrier: { settle: 300ms, grace: 100ms } }";
 
 fn charge(token: u64, operation: &str) -> Request {
-    let request = post("/orders/7").token(token);
-    request
-        .header("X-Fencing-Operation", operation)
-        .body("pay 10")
+    let request = post("/orders/7").token(token).body("pay 10");
+    request.header("X-Fencing-Operation", operation)
 }
 
 /// Sends these operations, whose answers never come, and waits until they have settled.
@@ -45,9 +43,8 @@ async fn resolve(proxy: &Proxy, operation: &str, more: Value) -> Answer {
 
 /// Runs `fencepost operations`, and says whether it was successful and what it printed.
 async fn command(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
-    let (good, said) = proxy
-        .run_admin(&[&["operations"], arguments].concat())
-        .await;
+    let arguments = [&["operations"], arguments].concat();
+    let (good, said) = proxy.run_admin(&arguments).await;
     (good, said.trim_end().to_owned())
 }
 
@@ -59,10 +56,8 @@ over_both_stores! {
         assert_eq!(listed(&proxy).await, [] as [Value; 0]);
         lost(&upstream, &proxy, 41, &["a", "b", "c"]).await;
         let list = listed(&proxy).await;
-        assert_eq!(
-            (&list[0]["resource"], &list[0]["operation"], &list[0]["token"]),
-            (&"order:7".into(), &"a".into(), &"41".into())
-        );
+        let first = json!([list[0]["resource"], list[0]["operation"], list[0]["token"]]);
+        assert_eq!(first, json!(["order:7", "a", "41"]));
         let instance = proxy.ask("/v1/status").await.json()["instance"].clone();
         assert_eq!(list[0]["instance"], instance);
         let page = proxy.ask("/v1/operations?prefix=order:&limit=2").await.json();
@@ -88,14 +83,13 @@ over_both_stores! {
         assert_eq!(sent.header("idempotency-replayed"), None);
         assert_eq!(upstream.count(), 4);
         let mark = proxy.mark("order:7").await.expect("it has a mark");
-        let audited: Vec<_> = mark["audit"].as_array().expect("a list").iter().rev()
-            .map(|row| (row["action"].as_str(), row["reason"].as_str(), row["before"].as_str())).collect();
-        let row = |reason| (Some("resolve"), Some(reason), Some("41"));
-        assert_eq!(audited, [
-            row("operation a: done, 201: seen"),
-            row("operation b: done, 200: the ledger has it"),
-            row("operation c: not done: the ledger has it"),
-        ]);
+        let audited: Value = mark["audit"].as_array().expect("a list").iter().rev()
+            .map(|row| json!([row["action"], row["reason"], row["before"]])).collect();
+        assert_eq!(audited, json!([
+            ["resolve", "operation a: done, 201: seen", "41"],
+            ["resolve", "operation b: done, 200: the ledger has it", "41"],
+            ["resolve", "operation c: not done: the ledger has it", "41"],
+        ]));
         assert!(mark["audit"][2]["actor"].as_str().is_some_and(|actor| actor.starts_with("eve (")));
         let (good, said) = command(&proxy, &["list"]).await;
         assert!(good && said == "no operation has an unknown outcome", "{said}");

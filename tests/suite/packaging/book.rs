@@ -1,7 +1,7 @@
 //! The book of the documents: its contents name every page once, and in the built book each link
 //! leads to a file and an anchor that are there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
@@ -26,11 +26,9 @@ fn plain(path: &Path) -> PathBuf {
 
 #[test]
 fn the_contents_name_every_page_once() {
-    let contents = links(&read("docs/SUMMARY.md"));
-    let mut named: Vec<PathBuf> = contents
-        .iter()
-        .map(|link| plain(&Path::new("docs").join(link)))
-        .collect();
+    let contents = links(&read("docs/SUMMARY.md")).into_iter();
+    let named = contents.map(|link| plain(&Path::new("docs").join(link)));
+    let mut named: Vec<PathBuf> = named.collect();
     named.sort();
     let pages = documents().into_iter().chain(["CHANGELOG.md".to_owned()]);
     let mut pages: Vec<PathBuf> = pages.map(PathBuf::from).collect();
@@ -39,47 +37,29 @@ fn the_contents_name_every_page_once() {
     assert_eq!(named, pages);
 }
 
-/// What a built page has, and what it links to.
-#[derive(Default)]
-struct Page {
-    ids: BTreeSet<String>,
-    links: BTreeSet<String>,
-}
-
 /// The links of the built pages that do not lead to what is there.
 fn broken(book: &Path) -> Vec<String> {
     let mut files = walk(book, "html");
     // The page for a server's errors: its links count from the top of a site.
     files.retain(|file| !file.ends_with("404.html"));
     assert!(files.len() > 30, "{} pages", files.len());
-    let attribute = Regex::new(r#" (id|href|src)="([^"]*)""#).expect("a pattern");
-    let pages: BTreeMap<PathBuf, Page> = files
-        .into_iter()
-        .map(|file| {
-            let text = std::fs::read_to_string(&file).expect("a page");
-            let mut page = Page::default();
-            for found in attribute.captures_iter(&text) {
-                match &found[1] {
-                    "id" => page.ids.insert(found[2].to_owned()),
-                    _ => page.links.insert(found[2].to_owned()),
-                };
-            }
-            (file, page)
-        })
-        .collect();
+    let attribute = Regex::new(r#" (?:href|src)="([^"]*)""#).expect("a pattern");
+    let text = |file: &PathBuf| std::fs::read_to_string(file).expect("a page");
+    let texts: Vec<String> = files.iter().map(text).collect();
+    let pages: BTreeMap<PathBuf, String> = files.into_iter().zip(texts).collect();
     let mut broken = Vec::new();
     for (file, page) in &pages {
-        for link in page.links.iter().filter(|link| !link.contains("://")) {
-            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let links = attribute
+            .captures_iter(page)
+            .map(|found| found[1].to_owned());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let target = match path {
                 "" => file.clone(),
                 path => plain(&file.parent().expect("a folder").join(path)),
             };
-            let has_anchor = || {
-                pages
-                    .get(&target)
-                    .is_some_and(|page| page.ids.contains(anchor))
-            };
+            let id = format!(" id=\"{anchor}\"");
+            let has_anchor = || pages.get(&target).is_some_and(|page| page.contains(&id));
             if !target.exists() || !(anchor.is_empty() || has_anchor()) {
                 broken.push(format!("{}: {link}", file.display()));
             }

@@ -51,10 +51,8 @@ docs/runbook.md | fp marks prune | the_commands_of_users_and_operators_work
 
 #[test]
 fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
-    let rows = PLAYED
-        .lines()
-        .map(|row| row.split(" | ").collect::<Vec<_>>());
-    let rows: Vec<Vec<&str>> = rows.collect();
+    let cells = |row: &'static str| row.split(" | ").collect::<Vec<_>>();
+    let rows: Vec<_> = PLAYED.lines().map(cells).collect();
     let (mut wrong, mut used) = (Vec::new(), vec![false; rows.len()]);
     for page in documents() {
         let text = read(&page);
@@ -78,14 +76,11 @@ fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
                 ("console", None) => {
                     let body = format!("```console\n{}\n```", block.lines.join("\n"));
                     for Shown { command, .. } in commands(&body) {
-                        let known = rows
-                            .iter()
-                            .position(|row| row[0] == page && command.starts_with(row[1]));
-                        match known {
+                        let is = |row: &Vec<&str>| row[0] == page && command.starts_with(row[1]);
+                        match rows.iter().position(is) {
                             Some(known) => used[known] = true,
                             None => wrong.push(format!(
-                                "{at}: `{command}` is not in PLAYED here, and its block does not \
-                                 say ```console not-run=REASON"
+                                "{at}: `{command}` is not in PLAYED, and its block has no not-run="
                             )),
                         }
                     }
@@ -145,13 +140,10 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(for_real: &[(&str, String)]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let for_real = for_real
-            .iter()
-            .map(|(from, to)| ((*from).to_owned(), to.clone()));
+        let own = |(from, to): &(&str, String)| ((*from).to_owned(), to.clone());
         Self {
-            dir,
-            for_real: for_real.collect(),
+            dir: tempfile::tempdir().expect("a directory"),
+            for_real: for_real.iter().map(own).collect(),
         }
     }
 
@@ -167,11 +159,9 @@ impl Stage {
         let beside = Path::new(&program).parent().expect("a folder").display();
         let path = std::env::var("PATH").expect("a path");
         let mut command = Command::new("sh");
-        command.args(["-c", &text]);
-        command.current_dir(&self.dir);
-        command
-            .env("PATH", format!("{beside}:{path}"))
-            .env("USER", "me");
+        command.args(["-c", &text]).current_dir(&self.dir);
+        command.env("PATH", format!("{beside}:{path}"));
+        command.env("USER", "me");
         command
     }
 
@@ -182,13 +172,8 @@ impl Stage {
         assert!(ran.good, "{}: {}", shown.command, ran.said);
         let printed = shape(&ran.said);
         for line in shown.output.iter().filter(|line| !line.contains('…')) {
-            let line = shape(line);
-            assert!(
-                printed.contains(&line),
-                "{}: no {line:?} in {}",
-                shown.command,
-                ran.said
-            );
+            let there = printed.contains(&shape(line));
+            assert!(there, "{}: no {line:?} in {}", shown.command, ran.said);
         }
         ran.said
     }
@@ -201,84 +186,61 @@ async fn the_commands_of_users_and_operators_work() {
     let config = Config::new(&upstream, &Store::sqlite());
     let config = config.with("barrier: { wait: 200ms, settle: 60s }");
     let mut proxy = Proxy::start(&config).await;
-    let (data, admin) = (proxy.data().to_string(), proxy.admin().to_string());
-    let nowhere = format!("127.0.0.1:{}", free_port());
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
     let id = proxy.ask("/readyz").await.json()["instance"].clone();
-    let stage = |proxy: &Proxy, data: &str, admin: &str| {
+    let stage = |proxy: &Proxy| {
+        let (data, admin) = (proxy.data().to_string(), proxy.admin().to_string());
+        let token_file = proxy.token_file().display().to_string();
+        let fencepost = format!("FENCEPOST_ADMIN_URL=http://{admin} fencepost \"$@\"");
         Stage::new(&[
-            (
-                "/run/secrets/fencepost/admin/token",
-                proxy.token_file().display().to_string(),
-            ),
-            ("http://orders-app:8080", format!("http://{nowhere}")),
-            ("http://UPSTREAM", format!("http://{nowhere}")),
-            ("orders:7080", data.to_owned()),
-            ("127.0.0.1:7080", data.to_owned()),
+            ("/run/secrets/fencepost/admin/token", token_file),
+            ("http://orders-app:8080", nowhere.clone()),
+            ("http://UPSTREAM", nowhere.clone()),
             ("http://FENCEPOST", format!("http://{data}")),
-            ("localhost:7081", admin.to_owned()),
+            ("orders:7080", data.clone()),
+            ("127.0.0.1:7080", data),
+            ("localhost:7081", admin),
             ("4f0c2a91b6d3", id.as_str().expect("an id").to_owned()),
-            (
-                "fencepost \"$@\"",
-                format!("FENCEPOST_ADMIN_URL=http://{admin} fencepost \"$@\""),
-            ),
+            ("fencepost \"$@\"", fencepost),
         ])
     };
-    let here = stage(&proxy, &data, &admin);
+    let here = stage(&proxy);
 
     // For users.
     let file = "upstream: { url: http://127.0.0.1:3000 }\nroutes: [{ path: '/orders/{id}', resource: 'order:{id}' }]\n";
     std::fs::write(here.dir.path().join("fencepost.yaml"), file).expect("it is writable");
-    here.play("docs/configuration.md", "fencepost explain")
-        .await;
+    let explain = "fencepost explain";
+    here.play("docs/configuration.md", explain).await;
     let claimed = here.play("docs/http.md", "curl -i -X POST").await;
     assert!(claimed.contains("HTTP/1.1 204"), "{claimed}");
     let page = commands(&read("docs/adopt.md"));
     for (shown, wanted) in page.iter().zip(["HTTP/1.1 200", "HTTP/1.1 412", ""]) {
         let ran = run(&mut here.command(&shown.command)).await;
-        assert_eq!(
-            ran.good,
-            !wanted.is_empty(),
-            "{}: {}",
-            shown.command,
-            ran.said
-        );
-        assert!(ran.said.contains(wanted), "{}: {}", shown.command, ran.said);
+        let is_right = ran.good != wanted.is_empty() && ran.said.contains(wanted);
+        assert!(is_right, "{}: {}", shown.command, ran.said);
     }
     assert_eq!(page.len(), 3);
 
     // What the runbook's pictures show: a stale write, an unknown outcome, one that waits for it.
-    proxy
-        .stale(
-            put("/orders/7")
-                .token(41)
-                .header("X-Request-Id", "checkout-17"),
-        )
-        .await;
-    upstream.next([Step::Close]);
-    let lost = put("/orders/7")
-        .token(43)
-        .header("X-Request-Id", "checkout-18");
-    proxy.refuse(lost, 502, "outcome-unknown").await;
-    let waits = put("/orders/7")
-        .token(44)
-        .header("X-Request-Id", "refund-3");
-    proxy.refuse(waits, 503, "older-in-flight").await;
-    proxy.forward(put("/orders/__canary__").token(7)).await;
-    for begins in [
-        "fp status",
-        "curl -s localhost:7081/metrics",
-        "fp marks get",
-        "fencepost probe",
-        "fp marks export",
-        "fp marks resolve",
+    upstream.on_token(43, [Step::Close]);
+    for (token, id, status, outcome) in [
+        (41, "checkout-17", 412, "stale-token"),
+        (43, "checkout-18", 502, "outcome-unknown"),
+        (44, "refund-3", 503, "older-in-flight"),
     ] {
+        let write = put("/orders/7").token(token).header("X-Request-Id", id);
+        proxy.refuse(write, status, outcome).await;
+    }
+    proxy.forward(put("/orders/__canary__").token(7)).await;
+    let before = "fp status | curl -s localhost:7081/metrics | fp marks get | fencepost probe | \
+        fp marks export | fp marks resolve";
+    for begins in before.split(" | ") {
         here.play("docs/runbook.md", begins).await;
     }
     // An override and a prune: nothing is in use any more.
     proxy.stop().await;
     let proxy = Proxy::start(&config).await;
-    let (data, admin) = (proxy.data().to_string(), proxy.admin().to_string());
-    let here = stage(&proxy, &data, &admin);
+    let here = stage(&proxy);
     here.play("docs/runbook.md", "fp marks override").await;
     for shown in commands(&read("docs/runbook.md")) {
         if shown.command.starts_with("fp marks prune") {
@@ -309,8 +271,6 @@ async fn the_commands_that_test_a_client_work() {
     for (name, value) in verdict.as_object().expect("an object") {
         assert!(shown.contains(&format!("\"{name}\":")), "{name}: {value}");
     }
-    assert_eq!(
-        (&verdict["passed"], &verdict["claimed"]),
-        (&true.into(), &true.into())
-    );
+    let well = verdict["passed"] == true && verdict["claimed"] == true;
+    assert!(well, "{verdict}");
 }

@@ -101,26 +101,22 @@ fn links_lead_somewhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `admission::` in a document is a module of the suite, or one of the program's unit tests.
 #[test]
 fn pictures_are_small_and_shown() {
-    let links: Vec<String> = documents()
-        .iter()
-        .flat_map(|page| links(&read(page)))
-        .collect();
+    let pages = documents().into_iter();
+    let links: Vec<String> = pages.flat_map(|page| links(&read(&page))).collect();
     let mut bytes = 0;
     for picture in std::fs::read_dir(top().join("docs/pictures")).expect("the folder") {
         let picture = picture.expect("an entry");
         let path = format!("pictures/{}", picture.file_name().display());
-        assert!(
-            links.iter().any(|link| link.ends_with(&path)),
-            "no page shows {path}"
-        );
+        let shown = links.iter().any(|link| link.ends_with(&path));
+        assert!(shown, "no page shows {path}");
         bytes += picture.metadata().expect("its size").len();
     }
     assert!(bytes <= 400_000, "{bytes}");
 }
 
+/// `admission::` in a document is a module of the suite, or one of the program's unit tests.
 #[test]
 fn tests_that_are_named_exist() {
     let mut wrong = Vec::new();
@@ -135,16 +131,14 @@ fn tests_that_are_named_exist() {
             if module.is_empty() || !module.chars().chain(name.chars()).all(is_test) {
                 continue;
             }
-            let in_suite = std::fs::read_dir(top().join("tests/suite")).expect("a directory");
-            let in_suite = in_suite
-                .flatten()
-                .any(|group| group.path().join(format!("{module}.rs")).exists());
-            let there = [
-                format!("tests/suite/{module}"),
-                format!("src/{module}"),
-                format!("src/{module}.rs"),
-            ];
-            if !in_suite && !there.iter().any(|path| top().join(path).exists()) {
+            let groups = std::fs::read_dir(top().join("tests/suite")).expect("a directory");
+            let groups = groups.map(|group| group.expect("it can be listed").path());
+            let mut folders = groups.chain([top().join("tests/suite"), top().join("src")]);
+            let is_there = |folder: PathBuf| {
+                let at = folder.join(module);
+                at.is_dir() || at.with_extension("rs").exists()
+            };
+            if !folders.any(is_there) {
                 wrong.push(format!("{document}: {code}"));
             }
         }
@@ -167,11 +161,10 @@ fn the_walk_through_the_source_is_true() {
         for file in code(cells[2]) {
             let source = read(file);
             for item in code(cells[3]) {
+                let goes_on = |c: char| c.is_alphanumeric() || c == '_';
                 let defines = |line: &str| {
                     let after = line.split_once(item).map(|(_, after)| after);
-                    after.is_some_and(|after| {
-                        !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
-                    })
+                    after.is_some_and(|after| !after.starts_with(goes_on))
                 };
                 assert!(source.lines().any(defines), "{file} has no `{item}`");
             }
@@ -187,49 +180,6 @@ fn readme_is_a_front_page() {
     assert!(lines <= 220, "{lines} lines; the rest belongs into docs/");
 }
 
-/// Look-ups of users: words that they search for, the page with the answer, and words of the answer.
-const LOOK_UPS: &str = "\
-unlisted paths | configuration.md#paths-that-no-route-lists | 404 `no-route`
-outage after `kill -9` | guarantees.md#after-a-crash | up to 3 s more
-renaming the header | http.md#another-name-for-the-header | proxy_set_header
-rotating the admin token | metrics.md#rotate-a-token | first line
-rolling upgrades | install.md#upgrades | one by one
-Temporal | recipes.md | `attempt`
-cannot be changed | attach.md | --token-env
-one resource | configuration.md#names-and-suffixes | {id|plain}
-changing routes | configuration.md#when-the-routes-change | --accept-new-keys
-X-Forwarded-For | configuration.md#behind-load-balancers | trusted_proxies
-WebSockets | http.md#http2-grpc-and-upgrades | WebSockets
-numbers began again | runbook.md#the-token-source-was-reset | Find the highest mark
-deleting old marks | runbook.md#too-many-marks | marks prune
-exit codes | configuration.md#signals | SIGHUP
-log level | configuration.md#reload | log.level
-";
-
-#[test]
-fn the_index_leads_to_the_answers() {
-    assert!(read("README.md").contains("(docs/README.md)"));
-    let index = read("docs/README.md");
-    for look_up in LOOK_UPS.lines() {
-        let cells: Vec<&str> = look_up.split(" | ").collect();
-        let [question, link, answer] = cells[..] else {
-            panic!("{look_up}");
-        };
-        let row = index.lines().find(|line| line.contains(question));
-        let row = row.unwrap_or_else(|| panic!("{question} is not in the index"));
-        assert!(row.contains(&format!("({link})")), "{question}: {row}");
-        let (page, at) = link.split_once('#').unwrap_or((link, ""));
-        let page = read(&format!("docs/{page}"));
-        let mut sections = page.split("\n#").filter(|section| {
-            let heading = section.lines().next().unwrap_or_default();
-            at.is_empty() || anchor(heading.trim_start_matches(['#', ' '])) == at
-        });
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let found = sections.any(|section| words(section).contains(answer));
-        assert!(found, "{link} does not say {answer}");
-    }
-}
-
 /// The text between the two marks.
 fn quoted(path: &str) -> String {
     let text = read(path);
@@ -241,13 +191,9 @@ fn quoted(path: &str) -> String {
 
 #[test]
 fn readme_quotes_the_newest_figures() {
-    let short = quoted("benches/RESULTS.md");
+    let (short, here) = (quoted("benches/RESULTS.md"), quoted("README.md"));
     assert!(!short.is_empty());
-    assert_eq!(
-        quoted("README.md"),
-        short,
-        "`benches/run.sh --readme` writes both"
-    );
+    assert_eq!(here, short, "`benches/run.sh --readme` writes both");
 }
 
 /// docs/problems.md explains each type of the data port, and the program has no other one.
@@ -260,9 +206,9 @@ fn each_problem_type_is_explained() {
         let (word, _) = row.split_once('`').expect("a word");
         let linked = format!("{word}`](#{word})");
         assert!(row.starts_with(&linked), "{word} is not linked");
-        let section = rest
-            .split("\n## ")
-            .find(|section| section.starts_with(&format!("`{word}`\n")));
+        let heading = format!("`{word}`\n");
+        let mut sections = rest.split("\n## ");
+        let section = sections.find(|section| section.starts_with(&heading));
         let section = section.unwrap_or_else(|| panic!("{word} has no section"));
         for part in ["**Means.**", "**Client.**", "**Operator.**"] {
             assert!(section.contains(part), "{word} has no {part}");

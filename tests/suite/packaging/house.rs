@@ -42,10 +42,9 @@ pub fn sources() -> BTreeMap<String, String> {
 #[test]
 fn files_are_short() {
     for (path, text) in sources() {
-        let code = text.lines().map(str::trim_start);
-        let count = code
-            .filter(|line| !line.is_empty() && !line.starts_with("//"))
-            .count();
+        let lines = text.lines().map(str::trim_start);
+        let code = lines.filter(|line| !line.is_empty() && !line.starts_with("//"));
+        let count = code.count();
         assert!(count <= FILE, "src/{path}: {count} lines of code");
     }
 }
@@ -61,33 +60,23 @@ fn files_of_the_suite_are_short() {
 /// A file that no `mod` names is not compiled, and its tests never run.
 #[test]
 fn every_file_is_compiled() {
-    for (folder, roots) in [
-        ("src", &["lib.rs", "main.rs"][..]),
-        ("tests/suite", &["main.rs"]),
-    ] {
+    for folder in ["src", "tests/suite"] {
         let files = files(folder);
-        for path in files.keys().filter(|path| !roots.contains(&path.as_str())) {
-            assert_is_named(path, &files, roots[0]);
+        let below = |path: &&String| !["lib.rs", "main.rs"].contains(&path.as_str());
+        for path in files.keys().filter(below) {
+            let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+            let parents = match module.rsplit_once('/') {
+                None => ["lib.rs".to_owned(), "main.rs".to_owned()],
+                Some((folder, _)) => [format!("{folder}/mod.rs"), format!("{folder}.rs")],
+            };
+            let name = module.rsplit('/').next().unwrap_or_default();
+            let line = format!(r"(?m)^(pub(\([^)]*\))? )?mod {name};$");
+            let line = Regex::new(&line).expect("a pattern");
+            let mut texts = parents.iter().filter_map(|parent| files.get(parent));
+            let named = texts.any(|text| line.is_match(text));
+            assert!(named, "no `mod {name};` in {parents:?}");
         }
     }
-}
-
-fn assert_is_named(path: &str, files: &BTreeMap<String, String>, root: &str) {
-    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let (folder, name) = match name {
-        "mod.rs" => folder.rsplit_once('/').unwrap_or(("", folder)),
-        _ => (folder, name.trim_end_matches(".rs")),
-    };
-    let parents = match folder {
-        "" => vec![root.to_owned()],
-        _ => vec![format!("{folder}/mod.rs"), format!("{folder}.rs")],
-    };
-    let line = Regex::new(&format!(r"(?m)^(pub(\([^)]*\))? )?mod {name};$")).expect("a pattern");
-    let named = parents.iter().filter_map(|parent| files.get(parent));
-    assert!(
-        named.into_iter().any(|text| line.is_match(text)),
-        "no `mod {name};` in {parents:?}"
-    );
 }
 
 type Module = Vec<String>;
@@ -104,11 +93,8 @@ fn paths(tree: &str) -> Vec<Module> {
         tree = tree.replace(&found[0], &paths.join(","));
     }
     let plain = |path: &str| path.split(" as ").next().unwrap_or_default().to_owned();
-    let names = |path: String| {
-        path.split("::")
-            .map(|name| name.trim().to_owned())
-            .collect()
-    };
+    let name = |name: &str| name.trim().to_owned();
+    let names = |path: String| path.split("::").map(name).collect();
     tree.split(',').map(plain).map(names).collect()
 }
 
@@ -177,17 +163,9 @@ pub fn imports() -> BTreeSet<(String, String)> {
     };
     let mut texts = Vec::new();
     for (path, text) in sources() {
-        let mut module: Module = path
-            .trim_end_matches(".rs")
-            .split('/')
-            .map(str::to_owned)
-            .collect();
-        if matches!(
-            module.last().map(String::as_str),
-            Some("mod" | "lib" | "main")
-        ) {
-            module.pop();
-        }
+        let names = path.trim_end_matches(".rs").split('/').map(str::to_owned);
+        let mut module: Module = names.collect();
+        module.pop_if(|last| ["mod", "lib", "main"].contains(&last.as_str()));
         if path != "main.rs" {
             house.files.insert(module.clone(), path);
             let text = comment.replace_all(&text, "");
@@ -196,10 +174,8 @@ pub fn imports() -> BTreeSet<(String, String)> {
     }
     let mut exports = BTreeMap::new();
     for (module, text) in &texts {
-        for found in import
-            .captures_iter(text)
-            .filter(|found| found.get(1).is_some())
-        {
+        let all = import.captures_iter(text);
+        for found in all.filter(|found| found.get(1).is_some()) {
             for path in paths(&found[2]) {
                 if let Some((to, rest)) = house.find(module, &path)
                     && let Some(name) = rest.last()
@@ -213,10 +189,8 @@ pub fn imports() -> BTreeSet<(String, String)> {
     let mut edges = BTreeSet::new();
     for (module, text) in &texts {
         let mut named = Vec::new();
-        for found in import
-            .captures_iter(text)
-            .filter(|found| found.get(1).is_none())
-        {
+        let all = import.captures_iter(text);
+        for found in all.filter(|found| found.get(1).is_none()) {
             named.extend(paths(&found[2]));
         }
         let body = import.replace_all(text, "");

@@ -24,16 +24,6 @@ use crate::support::{Must, Upstream, eventually, get, or_return, put};
 /// Where the marks lie.
 const MARKS: &str = "/var/lib/fencepost";
 
-/// A configuration for this upstream, whose marks lie in the image's working directory. Where it
-/// listens is left to the image.
-fn config(url: &str) -> String {
-    format!(
-        "upstream: {{ url: '{url}' }}\n\
-         store: {{ url: 'sqlite:marks.db' }}\n\
-         routes: [{{ path: '/orders/{{id}}', resource: 'order:{{id}}' }}]\n"
-    )
-}
-
 #[test]
 fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
     let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
@@ -107,11 +97,9 @@ fn it_has_one_program_and_nothing_that_others_may_change() {
             "/var/lib/fencepost d700 65532:65532",
         ]
     );
-    let bytes = list("%s %P\n");
-    let bytes = bytes
-        .iter()
-        .filter_map(|line| line.split(' ').next()?.parse::<u64>().ok());
-    let bytes: u64 = bytes.sum();
+    let sizes = list("%s %P\n").into_iter();
+    let sizes = sizes.filter_map(|line| line.split(' ').next()?.parse::<u64>().ok());
+    let bytes: u64 = sizes.sum();
     // Compiled without optimisation; the one that is shipped is smaller.
     let limit = 40 << 20;
     assert!(bytes <= limit, "{bytes} bytes on disk");
@@ -123,40 +111,32 @@ fn it_says_what_it_is_and_how_it_is_run() {
     let image = or_return!(image());
     assert_eq!(image.config["os"], "linux");
     let config = &image.config["config"];
-    assert_eq!(config["User"], "65532:65532");
-    assert_eq!(config["WorkingDir"], MARKS);
-    assert_eq!(config["Entrypoint"], json!(["/fencepost"]));
-    assert_eq!(config["Cmd"], json!(["serve"]));
-    assert_eq!(config["StopSignal"], "SIGTERM");
-    assert_eq!(
-        config["ExposedPorts"],
-        json!({ "7080/tcp": {}, "7081/tcp": {} })
-    );
+    let run = "User WorkingDir Entrypoint Cmd StopSignal ExposedPorts".split(' ');
+    let run: Value = run.map(|name| config[name].clone()).collect();
+    let (user, ports) = ("65532:65532", json!({ "7080/tcp": {}, "7081/tcp": {} }));
+    let wanted = json!([user, MARKS, ["/fencepost"], ["serve"], "SIGTERM", ports]);
+    assert_eq!(run, wanted);
     // An anonymous volume would go with its container, and the marks with it.
     let volumes = &config["Volumes"];
     assert!(volumes.is_null() || volumes == &json!({}), "{volumes}");
-    assert_eq!(
-        config["Healthcheck"]["Test"],
-        json!(["CMD", "/fencepost", "health"])
-    );
-    let environment: Vec<_> = list(&config["Env"])
-        .iter()
-        .filter(|pair| !pair.as_str().is_some_and(|pair| pair.starts_with("PATH=")))
-        .collect();
-    assert_eq!(
-        environment,
-        [
-            "FENCEPOST_DEFAULT_LISTEN=0.0.0.0:7080",
-            "FENCEPOST_DEFAULT_ADMIN_LISTEN=0.0.0.0:7081"
-        ]
-    );
-    let label = |name: &str| &config["Labels"][format!("org.opencontainers.image.{name}")];
-    assert_eq!(label("title"), "fencepost");
-    assert_eq!(label("description"), env!("CARGO_PKG_DESCRIPTION"));
-    assert_eq!(label("licenses"), env!("CARGO_PKG_LICENSE"));
-    assert_eq!(label("version"), env!("CARGO_PKG_VERSION"));
-    assert_eq!(label("revision"), "0123abc");
-    assert_eq!(label("source"), "unknown");
+    let health = json!(["CMD", "/fencepost", "health"]);
+    assert_eq!(config["Healthcheck"]["Test"], health);
+    let pairs = list(&config["Env"]).iter().filter_map(Value::as_str);
+    let listens: Vec<_> = pairs.filter(|pair| !pair.starts_with("PATH=")).collect();
+    let data = "FENCEPOST_DEFAULT_LISTEN=0.0.0.0:7080";
+    let admin = "FENCEPOST_DEFAULT_ADMIN_LISTEN=0.0.0.0:7081";
+    assert_eq!(listens, [data, admin]);
+    for (name, value) in [
+        ("title", "fencepost"),
+        ("description", env!("CARGO_PKG_DESCRIPTION")),
+        ("licenses", env!("CARGO_PKG_LICENSE")),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("revision", "0123abc"),
+        ("source", "unknown"),
+    ] {
+        let label = &config["Labels"][format!("org.opencontainers.image.{name}")];
+        assert_eq!(label, value, "{name}");
+    }
 }
 
 #[test]
@@ -165,33 +145,23 @@ fn it_serves_and_fences_and_remembers() {
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
-        let plan = || {
-            ContainerPlan::new(image)
-                .volume(marks.path(), MARKS)
-                .config(&config(upstream.url()))
-        };
-
-        let mut container = plan().serve().await;
-        container
-            .send(put("/orders/7").token(42))
-            .await
-            .assert_forwarded();
-        let stale = container.send(put("/orders/7").token(41)).await;
-        stale.assert_problem(412, "stale-token");
-        for probe in ["/livez", "/readyz", "/metrics"] {
-            assert_eq!(container.ask(probe).await.status(), 200, "{probe}");
+        // The second container is over the same volume.
+        for first in [42, 41] {
+            let plan = ContainerPlan::new(image, upstream.url());
+            let mut container = plan.volume(marks.path(), MARKS).serve().await;
+            for token in [first, 83 - first] {
+                let answer = container.send(put("/orders/7").token(token)).await;
+                if token == 42 {
+                    answer.assert_forwarded();
+                } else {
+                    answer.assert_problem(412, "stale-token");
+                }
+            }
+            for probe in ["/livez", "/readyz", "/metrics"] {
+                assert_eq!(container.ask(probe).await.status(), 200, "{probe}");
+            }
+            container.stop().await;
         }
-        container.stop().await;
-
-        // Another container over the same volume.
-        let mut container = plan().serve().await;
-        let stale = container.send(put("/orders/7").token(41)).await;
-        stale.assert_problem(412, "stale-token");
-        container
-            .send(put("/orders/7").token(42))
-            .await
-            .assert_forwarded();
-        container.stop().await;
         assert_eq!(upstream.tokens("order:7"), [42, 42]);
 
         // Its files belong to its user, and lie nowhere else.
@@ -206,10 +176,8 @@ fn it_serves_and_fences_and_remembers() {
 fn without_a_place_for_the_marks_it_does_not_start() {
     let image = or_return!(image());
     in_a_network(|| async {
-        let mut container = ContainerPlan::new(image)
-            .config(&config("http://127.0.0.1:3000"))
-            .run()
-            .await;
+        let plan = ContainerPlan::new(image, "http://127.0.0.1:3000");
+        let mut container = plan.run().await;
         let (status, output) = container.exit().await;
         assert_eq!(status.code(), Some(1), "{output}");
         assert!(output.contains("marks.db"), "{output}");
@@ -222,20 +190,14 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
-        let mut container = ContainerPlan::new(image)
-            .volume(marks.path(), MARKS)
-            .config(&config(upstream.url()))
-            .serve()
-            .await;
+        let plan = ContainerPlan::new(image, upstream.url());
+        let mut container = plan.volume(marks.path(), MARKS).serve().await;
         for shell in ["sh", "/bin/sh", "/bin/busybox"] {
             let run = container.exec(&[shell, "-c", "true"]);
             assert_eq!(run.status.code(), Some(127), "{run:?}");
         }
-        let check: Vec<&str> = list(&image.config["config"]["Healthcheck"]["Test"])
-            .iter()
-            .skip(1)
-            .filter_map(Value::as_str)
-            .collect();
+        let check = list(&image.config["config"]["Healthcheck"]["Test"]).iter();
+        let check: Vec<&str> = check.skip(1).filter_map(Value::as_str).collect();
         let healthy = container.exec(&check);
         assert!(healthy.status.success(), "{healthy:?}");
 
@@ -285,17 +247,15 @@ fn names_come_from_the_hosts_file_and_from_dns() {
         let mut dns = None;
         for name in ["app.hosts.internal", "app.dns.internal"] {
             let marks = volume();
-            let container = ContainerPlan::new(image)
-                .config(&config(&upstream.url().replace("127.0.0.1", name)))
+            let url = upstream.url().replace("127.0.0.1", name);
+            let container = ContainerPlan::new(image, &url)
                 .file("/etc/hosts", "127.0.0.1 localhost app.hosts.internal\n")
                 .file("/etc/resolv.conf", "nameserver 127.0.0.1\n")
                 .volume(marks.path(), MARKS)
                 .serve()
                 .await;
-            container
-                .send(put("/orders/7").token(1))
-                .await
-                .assert_forwarded();
+            let answer = container.send(put("/orders/7").token(1)).await;
+            answer.assert_forwarded();
             if dns.is_none() {
                 dns = Some(name_server().await);
             }
@@ -309,13 +269,13 @@ fn upstreams_are_trusted_by_the_roots_in_it() {
     in_a_network(|| async {
         let ca = Ca::new("a public CA");
         let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
-        let plan = || {
-            ContainerPlan::new(image)
-                .config(&config(upstream.url()))
-                .file("/etc/hosts", "127.0.0.1 localhost\n")
-        };
         let marks = volume();
-        let container = plan().volume(marks.path(), MARKS).serve().await;
+        let plan = || {
+            let plan = ContainerPlan::new(image, upstream.url());
+            let hosts = "127.0.0.1 localhost\n";
+            plan.volume(marks.path(), MARKS).file("/etc/hosts", hosts)
+        };
+        let container = plan().serve().await;
         let refused = container.send(get("/orders/7")).await;
         refused.assert_problem(502, "upstream-unreachable");
         eventually("the reason in the log", || async {
@@ -326,11 +286,8 @@ fn upstreams_are_trusted_by_the_roots_in_it() {
         .await;
         drop(container);
 
-        let container = plan()
-            .volume(marks.path(), MARKS)
-            .file("/etc/ssl/certs/ca-certificates.crt", ca.pem())
-            .serve()
-            .await;
+        let roots = "/etc/ssl/certs/ca-certificates.crt";
+        let container = plan().file(roots, ca.pem()).serve().await;
         container.send(get("/orders/7")).await.assert_forwarded();
     });
 }

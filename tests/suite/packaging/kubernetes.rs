@@ -6,17 +6,14 @@ use std::process::Command;
 
 use crate::support::or_return;
 use crate::support::python::{check_cases, python, script};
-use crate::support::skip::{is_skipped, lacks};
+use crate::support::skip::{is_skipped, or_lacks};
 
 /// A Python that has kubectl too; `None`, and a line that says so, if there is none.
 fn python_with_kubectl() -> Option<PathBuf> {
     let python = python()?;
     let runs = |command: &mut Command| command.output().is_ok_and(|said| said.status.success());
     let there = !is_skipped("kubectl") && runs(&mut script(&python, "kubectl.py"));
-    if !there {
-        lacks("kubectl");
-    }
-    there.then_some(python)
+    or_lacks(there.then_some(python), "kubectl")
 }
 
 /// Built, valid, those of the chart, with what a Deployment has of its own, and as README and

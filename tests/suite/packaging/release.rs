@@ -12,6 +12,7 @@ use super::image::project;
 use crate::support::or_return;
 use crate::support::proxy::fencepost;
 use crate::support::python::python;
+use crate::support::run::run_with;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 
@@ -21,25 +22,19 @@ const EXPOSURE: &str = "--threshold=20";
 
 #[test]
 fn the_version_is_one_everywhere() {
-    let version = env!("CARGO_PKG_VERSION");
+    let (version, chart) = (env!("CARGO_PKG_VERSION"), "charts/fencepost/Chart.yaml");
     for (file, line) in [
         ("Dockerfile", format!("ARG VERSION={version}")),
-        ("charts/fencepost/Chart.yaml", format!("version: {version}")),
-        (
-            "charts/fencepost/Chart.yaml",
-            format!("appVersion: {version}"),
-        ),
+        (chart, format!("version: {version}")),
+        (chart, format!("appVersion: {version}")),
         ("CHANGELOG.md", format!("## [{version}]")),
     ] {
         let text = read(file);
         assert!(text.lines().any(|found| found == line), "{file}: {line}");
         // The script looks for the same lines.
         let looked_for = line.replace(version, "$version");
-        let script = read(".ci/release");
-        assert!(
-            script.contains(&format!("has {file} \"{looked_for}\"")),
-            "{looked_for}"
-        );
+        let has = format!("has {file} \"{looked_for}\"");
+        assert!(read(".ci/release").contains(&has), "{has}");
     }
 }
 
@@ -60,10 +55,8 @@ fn the_workflow_has_nothing_that_a_linter_warns_of() {
     for line in workflow.lines().filter(|line| line.contains("uses: ")) {
         let (_, commit) = line.split_once('@').expect("a version");
         let commit = commit.split(' ').next().expect("it is not empty");
-        assert!(
-            commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()),
-            "{line}"
-        );
+        let digits = commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(commit.len() == 40 && digits, "{line}");
     }
 }
 
@@ -82,18 +75,14 @@ fn the_workflow_writes_only_where_it_runs_no_code_of_the_commit() {
         expected[publishes] = json!("write");
         assert_eq!(may(job), Some(expected), "{job}");
         let steps = jobs[job]["steps"].to_string();
-        assert!(
-            !steps.contains("checkout") && !steps.contains(".ci/"),
-            "{job}"
-        );
+        let runs_it = steps.contains("checkout") || steps.contains(".ci/");
+        assert!(!runs_it, "{job}");
         assert!(steps.contains("actions/attest-build-provenance@"), "{job}");
     }
     assert_eq!(jobs.len(), 3, "a job that this test does not know");
     // Nothing from the event or from another job is pasted into a script.
-    for step in jobs
-        .values()
-        .flat_map(|job| job["steps"].as_array().expect("steps"))
-    {
+    let steps = |job: &Value| job["steps"].as_array().expect("steps").clone();
+    for step in jobs.values().flat_map(steps) {
         let script = step["run"].as_str().unwrap_or_default();
         assert!(!script.contains("${{"), "{script}");
     }
@@ -115,10 +104,8 @@ fn analyze(arguments: &[&str], unit: &str) -> (bool, String) {
         .output()
         .expect("systemd-analyze can be started");
     let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.success(), said)
 }
 
 #[test]
@@ -130,11 +117,9 @@ fn the_unit_is_right_and_confined() {
     // `verify` looks for the program and the manual pages where the package installs them.
     let here = fencepost().get_program().to_string_lossy().into_owned();
     let unit = read("config/debian/fencepost.service");
-    let unit: Vec<&str> = unit
-        .lines()
-        .filter(|line| !line.starts_with("Documentation="))
-        .collect();
-    let unit = unit.join("\n") + "\n";
+    let mut lines: Vec<&str> = unit.split('\n').collect();
+    lines.retain(|line| !line.starts_with("Documentation="));
+    let unit = lines.join("\n");
     let installed = unit.replace("/usr/bin/fencepost", &here);
     assert_ne!(installed, unit);
     let (good, said) = analyze(&["verify"], &installed);
@@ -146,8 +131,8 @@ fn the_unit_is_right_and_confined() {
     assert!(read(".ci/release").contains(EXPOSURE));
 }
 
-#[test]
-fn the_package_has_files_that_are_there_and_a_good_configuration() {
+#[tokio::test]
+async fn the_package_has_files_that_are_there_and_a_good_configuration() {
     let manifest: toml::Table = read("Cargo.toml").parse().expect("TOML");
     let package = &manifest["package"]["metadata"]["deb"];
     let assets = package["assets"].as_array().expect("a list");
@@ -163,20 +148,13 @@ fn the_package_has_files_that_are_there_and_a_good_configuration() {
     }
     let unit = read("config/debian/fencepost.service");
     let file = package["conf-files"][0].as_str().expect("a path");
-    assert!(
-        unit.contains(&format!("--config {file}\n")),
-        "{file} is what it reads"
-    );
+    let reads = format!("--config {file}\n");
+    assert!(unit.contains(&reads), "{reads}");
 
-    let checked = fencepost()
-        .args(["check", "config/debian/fencepost.yaml"])
-        .current_dir(project())
-        .output()
-        .expect("the program can be started");
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}");
-    assert!(
-        said.contains("no errors, 0 warnings") && said.contains("/var/lib/fencepost/"),
-        "{said}"
-    );
+    let file = project().join("config/debian/fencepost.yaml");
+    let checked = run_with(&["check", file.to_str().expect("text")]).await;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for part in ["no errors, 0 warnings", "/var/lib/fencepost/"] {
+        assert!(checked.out.contains(part), "{part}: {checked:?}");
+    }
 }

@@ -41,7 +41,7 @@ async fn litmus() {
         let mut command = Command::new(&litmus);
         command.args(["-k", &format!("{}/", route.url)]);
         let said = route.run(command).await;
-        let mut tests: Vec<(String, String)> = Vec::new();
+        let mut tests = Outcomes::new();
         let mut program = "";
         for line in said.lines() {
             let line = line.rsplit('\r').next().unwrap_or(line);
@@ -59,7 +59,7 @@ async fn litmus() {
                 tests.last_mut().expect("a test").1.extend(["; ", line]);
             }
         }
-        tests.into_iter().collect()
+        tests
     })
     .await;
 }
@@ -91,7 +91,7 @@ async fn webdav_tck() {
         let suites = "--suites=basic,copymove,props,locks,http";
         command.args(["--no-colour", suites, &route.url]);
         let said = route.run(command).await;
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = Outcomes::new();
         let mut suite = "";
         for line in said.lines() {
             if let Some(name) = line.strip_prefix("Running ") {
@@ -99,7 +99,7 @@ async fn webdav_tck() {
             } else if let Some((name, outcome)) = line.trim().split_once(": ")
                 && name.starts_with("test_")
             {
-                outcomes.add(&format!("{suite} {name}"), outcome);
+                outcomes.push((format!("{suite} {name}"), outcome.to_owned()));
             }
         }
         outcomes

@@ -48,28 +48,19 @@ pub struct Suite {
     pub differences: &'static [(&'static str, &'static [Way], &'static str)],
 }
 
-/// The outcome of each test, by its name.
-#[derive(Default)]
-pub struct Outcomes(BTreeMap<String, String>);
+/// The name of each test, and its outcome.
+pub type Outcomes = Vec<(String, String)>;
 
-impl Outcomes {
-    /// Adds one. A name that is there already gets a number.
-    pub fn add(&mut self, name: &str, outcome: impl Into<String>) {
+/// The outcomes by name. A name that is there already gets a number.
+fn by_name(tests: Outcomes) -> BTreeMap<String, String> {
+    let mut outcomes = BTreeMap::new();
+    for (name, outcome) in tests {
         let more = (2..).map(|number| format!("{name} ({number})"));
-        let mut names = std::iter::once(name.to_owned()).chain(more);
-        let free = names.find(|name| !self.0.contains_key(name));
-        self.0.insert(free.expect("a name"), outcome.into());
+        let mut names = std::iter::once(name.clone()).chain(more);
+        let free = names.find(|name| !outcomes.contains_key(name));
+        outcomes.insert(free.expect("a name"), outcome);
     }
-}
-
-impl FromIterator<(String, String)> for Outcomes {
-    fn from_iter<T: IntoIterator<Item = (String, String)>>(tests: T) -> Self {
-        let mut outcomes = Self::default();
-        for (name, outcome) in tests {
-            outcomes.add(&name, outcome);
-        }
-        outcomes
-    }
+    outcomes
 }
 
 /// One way to an upstream, for the time of one run.
@@ -80,8 +71,7 @@ pub struct Route {
     /// A directory for the files of the run.
     pub dir: TempDir,
     proxy: Option<Proxy>,
-    _nginx: Option<nginx::Nginx>,
-    _attach: Option<Sidecar>,
+    _others: (Option<nginx::Nginx>, Option<Sidecar>),
 }
 
 /// Every method that a suite sends.
@@ -120,8 +110,7 @@ impl Route {
             url,
             dir: TempDir::new().expect("a temporary directory"),
             proxy,
-            _nginx: nginx,
-            _attach: attach,
+            _others: (nginx, attach),
         }
     }
 
@@ -154,7 +143,7 @@ pub async fn compare<U>(
     let runs = ways.iter().map(async |way| {
         let (url, served) = upstream().await;
         let route = Route::to(&url, *way, &nginx).await;
-        let outcomes = play(&route, &served).await.0;
+        let outcomes = by_name(play(&route, &served).await);
         if let Some(proxy) = route.proxy.filter(|_| *way != Bypass) {
             assert_eq!(proxy.token("peer").await, Some(7), "{way:?} is not fenced");
         }

@@ -2,7 +2,7 @@
 
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
-use crate::support::{Proxy, Store, or_return, put};
+use crate::support::{Proxy, Store, or_return, put, return_unless};
 
 /// How many tokens rise, one after the other.
 const TOKENS: u64 = 200;
@@ -27,9 +27,7 @@ fn assert_about_one_each(commits: u64) {
 /// Counted by the transactions that write: nobody else uses this server.
 #[tokio::test]
 async fn a_rising_token_costs_one_commit_on_postgres() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
     let (_upstream, proxy) = Proxy::before(&store, QUIET).await;
@@ -73,37 +71,28 @@ async fn a_rising_token_costs_one_commit_on_sqlite() {
     let (_upstream, proxy) = Proxy::before(&store, QUIET).await;
     rise(&proxy, 1).await;
     let mut counted = 0;
-    let mut log = WriteAheadLog::read(&store);
+    let mut log = read_log(&store);
     for token in 1 + TOKENS..=2 * TOKENS {
         let order = format!("/orders/{}", token % 5);
         proxy.forward(put(&order).token(token)).await;
-        let now = WriteAheadLog::read(&store);
+        let now = read_log(&store);
         // From its start again, once it was copied into the file.
-        let before = if now.salt == log.salt { log.commits } else { 0 };
-        counted += now.commits - before;
+        counted += now.1 - if now.0 == log.0 { log.1 } else { 0 };
         log = now;
     }
     assert_about_one_each(counted);
 }
 
-/// The header of `SQLite`'s write-ahead log
-/// (<https://sqlite.org/fileformat2.html#walformat>).
-struct WriteAheadLog {
-    salt: [u8; 8],
-    commits: u64,
-}
-
-impl WriteAheadLog {
-    fn read(store: &Store) -> Self {
-        let path = store.path().with_extension("db-wal");
-        let log = std::fs::read(path).expect("it has a log");
-        let salt: [u8; 8] = log[16..24].try_into().expect("eight bytes");
-        let page = u32::from_be_bytes(log[8..12].try_into().expect("four bytes"));
-        let page = usize::try_from(page).expect("a page fits");
-        let frames = log[32..].chunks_exact(24 + page);
-        // Frames from before the log began from its start have another salt.
-        let commits = frames.filter(|frame| frame[8..16] == salt && frame[4..8] != [0; 4]);
-        let commits = commits.count().try_into().expect("it fits");
-        Self { salt, commits }
-    }
+/// The salt in the header of `SQLite`'s write-ahead log
+/// (<https://sqlite.org/fileformat2.html#walformat>), and the commits in it.
+fn read_log(store: &Store) -> ([u8; 8], u64) {
+    let path = store.path().with_extension("db-wal");
+    let log = std::fs::read(path).expect("it has a log");
+    let salt: [u8; 8] = log[16..24].try_into().expect("eight bytes");
+    let page = u32::from_be_bytes(log[8..12].try_into().expect("four bytes"));
+    let page = usize::try_from(page).expect("a page fits");
+    let frames = log[32..].chunks_exact(24 + page);
+    // Frames from before the log began from its start have another salt.
+    let commits = frames.filter(|frame| frame[8..16] == salt && frame[4..8] != [0; 4]);
+    (salt, commits.count() as u64)
 }

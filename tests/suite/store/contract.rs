@@ -35,30 +35,24 @@ mod concurrent;
 mod epochs;
 mod life;
 mod marks;
-mod needs;
 mod only_postgres;
 mod only_sqlite;
-mod operations;
 mod operators;
 mod plans;
-mod prune;
 mod script;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::store::address;
+use crate::support::{Must, Store, eventually};
 use fencepost::config::Create;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
 use fencepost::store::{
-    Ask, Batch, Epoch, Found, InstanceId, Lane, MarkRow, MarkStore, Opening, Signature, StoreError,
+    Ask, Batch, Epoch, Found, InstanceId, Lane, MarkStore, Opening, Signature, StoreError,
 };
-use sqlx::Connection as _;
-
-use crate::support::sql::sqlite;
-use crate::support::store::address;
-use crate::support::{Must, Store};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -68,10 +62,10 @@ tokio::task_local! {
 }
 
 /// Where a store's data lives: outlives the store, so that a test can look again.
-struct Home(Store);
+pub struct Home(pub Store);
 
 impl Home {
-    async fn open(&self) -> Arc<dyn MarkStore> {
+    pub async fn open(&self) -> Arc<dyn MarkStore> {
         self.open_in("test").await
     }
 
@@ -90,16 +84,14 @@ impl Home {
             let store = PostgresStore::open(address, namespace, TIMEOUT, migrate);
             return Ok(Arc::new(store.await?));
         }
-        let (path, deadline) = (self.0.path(), tokio::time::Instant::now() + TIMEOUT);
-        loop {
-            match SqliteStore::open(&path, TIMEOUT, migrate, namespace, Create::IfMissing).await {
-                Err(error) if error.to_string().contains("in use") => {
-                    assert!(tokio::time::Instant::now() < deadline, "{error}");
-                    tokio::task::yield_now().await;
-                }
-                opened => return Ok(Arc::new(opened?)),
-            }
-        }
+        let path = self.0.path();
+        let opened = eventually("the file is free", || async {
+            let create = Create::IfMissing;
+            let opened = SqliteStore::open(&path, TIMEOUT, migrate, namespace, create).await;
+            let in_use = |error: &StoreError| error.to_string().contains("in use");
+            (!opened.as_ref().is_err_and(in_use)).then_some(opened)
+        });
+        Ok(Arc::new(opened.await?))
     }
 
     /// Drops the store and opens another one over fresh connections: what it shows was durable.
@@ -107,15 +99,14 @@ impl Home {
         drop(store);
         self.try_open("test", false).must().await
     }
+}
 
-    /// Runs SQL beside the store, as somebody with a shell would.
-    async fn sql(&self, statements: &str) {
-        if self.0.is_shared() {
-            return self.0.execute(statements).await;
-        }
-        let mut file = self.0.file().await;
-        sqlite(&mut file, statements).await;
-        file.close().must().await;
+/// Asserts that what was to be opened is unfit, and that the error says all of this.
+#[track_caller]
+fn assert_unfit<T>(opened: Result<T, StoreError>, says: &[&str]) {
+    match opened.map(drop) {
+        Err(StoreError::Unfit(why)) => assert!(says.iter().all(|part| why.contains(part)), "{why}"),
+        other => panic!("not unfit: {other:?}"),
     }
 }
 
@@ -155,13 +146,6 @@ fn opening(resource: &str, number: i64, opening: i64) -> Ask {
     }
 }
 
-fn spending(resource: &str, number: i64, name: &str) -> Ask {
-    Ask {
-        spend: Some(name.to_owned()),
-        ..ask(resource, number)
-    }
-}
-
 fn epoch(of: u64, opening: Opening, number: i64) -> Epoch {
     Epoch {
         instance: instance(of),
@@ -182,17 +166,7 @@ pub fn batch(asks: &[Ask]) -> Batch<'_> {
 }
 
 async fn advance(store: &dyn MarkStore, ask: Ask) -> Found {
-    advance_as(store, 1, 0, ask).await
-}
-
-async fn advance_as(store: &dyn MarkStore, of: u64, era: i64, ask: Ask) -> Found {
-    let asks = [ask];
-    let batch = Batch {
-        instance: instance(of),
-        era,
-        ..batch(&asks)
-    };
-    advance_one(store, batch).await
+    advance_one(store, batch(&[ask])).await
 }
 
 /// A batch of one ask.
@@ -214,23 +188,14 @@ async fn advance_one(store: &dyn MarkStore, batch: Batch<'_>) -> Found {
 }
 
 async fn advance_all(store: &dyn MarkStore, batch: Batch<'_>) -> Vec<Found> {
-    let mut found = store.advance(Lane::Main(0), batch).must().await;
+    let found = store.advance(Lane::Main(0), batch).must().await;
     assert_eq!(found.len(), batch.asks.len());
-    for found in &mut found {
-        found.open.sort();
-    }
     found
 }
 
 async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
     let rows = store.look(&[key(resource)]).must().await;
     rows.first().map(|(row, _)| row.token.get())
-}
-
-/// The row of a resource that has one.
-async fn row_of(store: &dyn MarkStore, resource: &str) -> MarkRow {
-    let rows = store.look(&[key(resource)]).must().await;
-    rows.into_iter().next().expect("a row").0
 }
 
 /// The epochs of a resource that are not over.

@@ -2,18 +2,20 @@
 //! start. No matter what happens to it, no two proxies ever accept tokens for one resource.
 
 mod lost;
-mod modes;
 mod paths;
 mod restored;
 mod volatile;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use sqlx::Connection as _;
 
 use crate::support::sql::{open_file, sqlite};
 use crate::support::store::quick_dir;
+use crate::support::upstream::Arrival;
 use crate::support::{Config, Must, Proxy, Store, Upstream, eventually, over_both_stores, put};
 
 /// The lease of nobody lapses by itself within a test, and nothing settles.
@@ -126,6 +128,10 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     let (store, elsewhere) = (Store::sqlite(), quick_dir());
     let (upstream, config, mut first) =
         with_5(&store, "admin: { ready_follows_store: true }").await;
+    let upload = put("/orders/9").token(5).header("Content-Length", "40000");
+    let mut under_way = first.begin(&upload, "a".repeat(20_000).as_bytes()).await;
+    let half = |all: &[Arrival]| all.get(1).is_some_and(|one| one.body.len() == 20_000);
+    upstream.until("half of it", half).await;
     let moved = elsewhere.path().join("moved.db");
     move_all(&store.path(), &moved);
 
@@ -147,6 +153,11 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     );
     assert_eq!(first.ask("/livez").await.status(), 200);
     first.until_none("fencepost_lease_remaining_seconds").await;
+    // What is under way gets not a byte more. The proxy may have cut it already.
+    let _ = under_way.wire.send("b".repeat(20_000).as_bytes()).await;
+    upstream.until("it is let go", |all| all[1].left).await;
+    let seen = &upstream.arrivals()[1];
+    assert_eq!((seen.whole, seen.body.len()), (false, 20_000));
     assert!(first.sum("fencepost_store_up", &[]).await == 0.0);
     assert!(first.sum("fencepost_store_errors_total", UNFIT).await > 0.0);
     assert_eq!(first.log_of("message", UNFIT_LINE).await["level"], "ERROR");
@@ -202,14 +213,11 @@ async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
     Proxy::refused_for(&never, &["store.create is `never`", "fencepost migrate"]).await;
     assert!(!store.path().exists(), "a refusal makes nothing");
     let proxy = Proxy::start(&config).await;
+    let says = format!("created a new store at {}", store.path().display());
+    let created = |line: &serde_json::Value| line["message"].to_string().contains(&says);
     let line = proxy.logged("the start", created).await;
     assert_eq!(line["level"], "WARN");
     assert_eq!(tokens(&upstream), [5]);
-}
-
-fn created(line: &serde_json::Value) -> bool {
-    let message = line["message"].as_str().unwrap_or_default();
-    message.starts_with("created a new store at /") && message.contains("marks.db")
 }
 
 #[tokio::test]
@@ -242,23 +250,6 @@ async fn a_log_that_was_deleted_loses_no_mark() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
-    let (store, elsewhere) = (Store::sqlite(), quick_dir());
-    let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
-    let upload = put("/orders/7").token(5).header("Content-Length", "40000");
-    let mut older = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
-    upstream.received(20_000).await;
-    move_all(&store.path(), &elsewhere.path().join("moved.db"));
-    until_it_refuses(&proxy, 6).await;
-    proxy.until_none("fencepost_lease_remaining_seconds").await;
-    // The proxy may have cut it already.
-    let _ = older.wire.send("b".repeat(20_000).as_bytes()).await;
-    upstream.until("it is let go", |all| all[0].left).await;
-    let seen = upstream.arrivals();
-    assert_eq!((seen[0].whole, seen[0].body.len()), (false, 20_000));
-}
-
-#[tokio::test]
 async fn equal_tokens_pass_only_while_the_store_takes_writes() {
     let store = Store::sqlite();
     let (upstream, _, proxy) = with_5(&store, "store: { lease: 1s }").await;
@@ -286,9 +277,7 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     std::fs::write(store.path(), "").expect("it can be made");
     Proxy::refused_for(&never, &["is not there, or empty"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
-    let mut other = store.file().await;
-    sqlite(&mut other, "CREATE TABLE theirs (a)").await;
-    other.close().must().await;
+    store.execute("CREATE TABLE theirs (a)").await;
     Proxy::refused_for(&never, &["holds no store"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
     // No directory, as where a volume is not mounted.
@@ -309,6 +298,23 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     Proxy::start(&never).await;
 }
 
+#[tokio::test]
+async fn the_files_are_their_owners_alone_whatever_the_umask() {
+    let (dir, upstream) = (quick_dir(), Upstream::start().await);
+    let mut careless = Command::new("sh");
+    careless.args(["-c", r#"umask 0 && exec "$0" "$@""#]);
+    let file = dir.path().join("marks.db");
+    let config = at(Config::new(&upstream, &Store::sqlite()), &file);
+    let proxy = Proxy::start_under(&config, careless).await;
+    proxy.forward(put("/orders/7").token(5)).await;
+    for suffix in ["", "-wal", "-shm"] {
+        let name = beside(&file, suffix);
+        let file = std::fs::metadata(&name).expect("it is there");
+        let mode = file.permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{}: {mode:o}", name.display());
+    }
+}
+
 over_both_stores! {
     async fn a_start_says_what_it_found_and_the_gauge_counts(store: Store) {
         let (new, known) = if store.is_shared() {
@@ -318,7 +324,7 @@ over_both_stores! {
         };
         let (_upstream, config, mut proxy) = Proxy::with_config(&store, "{}").await;
         let says = |text: &'static str| move |line: &serde_json::Value| {
-            line["message"].as_str().is_some_and(|message| message.contains(text))
+            line["message"].to_string().contains(text)
         };
         assert_eq!(proxy.logged("a new store", says(new)).await["level"], "WARN");
         assert!(proxy.sum("fencepost_marks", &[]).await == 0.0);

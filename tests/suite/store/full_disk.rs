@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::faulty_disk::FaultyDisk;
 use crate::support::postgres::Cluster;
-use crate::support::proxy::fencepost;
+use crate::support::small_disk::SmallDisk;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put, return_unless};
 
 /// The lease outlasts the test's full disk; nothing else waits long.
 const CONFIG: &str =
@@ -31,7 +30,7 @@ async fn until_refused(proxy: &Proxy, kind: &str) -> u32 {
 
 /// Fills the disk under a proxy, looks what it does, makes room again, and waits until all is
 /// forwarded.
-async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk) {
+async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &SmallDisk) {
     proxy.forward(put("/orders/known").token(5)).await;
     disk.fill();
     let refused = until_refused(proxy, "a").await;
@@ -67,15 +66,11 @@ async fn all_are_marked(store: &Store, upstream: &Upstream) {
 
 #[tokio::test]
 async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
-    let disk = or_return!(FaultyDisk::new());
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let folder = store.path().parent().expect("a directory").to_owned();
+    let disk = or_return!(SmallDisk::over(&folder));
     let config = Config::new(&upstream, &store).with(CONFIG);
-    let command = || {
-        let mut command = fencepost();
-        command.envs(disk.of(store.path().parent().expect("a directory")));
-        command
-    };
-    let mut proxy = Proxy::start_by(&config, command(), &[]).await;
+    let mut proxy = Proxy::start(&config).await;
     filled_and_freed(&proxy, &upstream, &disk).await;
 
     // One that dies on a full disk leaves what the next run needs.
@@ -83,7 +78,7 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
     until_refused(&proxy, "b").await;
     proxy.kill9();
     disk.free();
-    let mut proxy = Proxy::start_by(&config, command(), &[]).await;
+    let mut proxy = Proxy::start(&config).await;
     proxy.stale(put("/orders/known").token(5)).await;
     proxy.forward(put("/orders/c").token(1)).await;
     proxy.stop().await;
@@ -94,11 +89,8 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_full_disk_under_postgres_refuses_and_loses_nothing() {
-    if !has_postgres() {
-        return;
-    }
-    let disk = or_return!(FaultyDisk::new());
-    let cluster = Cluster::start_on(&disk);
+    return_unless!(has_postgres());
+    let (disk, cluster) = or_return!(Cluster::start_on_small_disk());
     let store = Store::on(&cluster).await;
     let (upstream, proxy) = Proxy::before(&store, CONFIG).await;
     filled_and_freed(&proxy, &upstream, &disk).await;

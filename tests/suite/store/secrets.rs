@@ -131,6 +131,11 @@ async fn no_variable_and_no_password_file_says_where_the_marks_are() {
 #[tokio::test]
 async fn an_error_holds_no_piece_of_a_malformed_url() {
     let files = Files::new();
+    let config = |name: &str, store: &str| {
+        let store = format!("store: {{ namespace: a, {store} }}");
+        let text = format!("{{ upstream: {{ url: 'http://a' }}, {store} }}");
+        files.put(name, &text).display().to_string()
+    };
     for url in [
         "postgres://u:12345/hunter2@0.0.0.0/db",
         "postgres://u:12345?hunter2@0.0.0.0/db",
@@ -141,24 +146,17 @@ async fn an_error_holds_no_piece_of_a_malformed_url() {
         "postgres://u:x@0.0.0.0/db?sslmode=hunter2",
         "postgresql:/u:hunter2@0.0.0.0/db",
     ] {
-        let config = |name: &str, store: &str| {
-            let store = format!("store: {{ namespace: a, {store} }}");
-            files.put(
-                name,
-                &format!("{{ upstream: {{ url: 'http://a' }}, {store} }}"),
-            )
-        };
-        let url_file = format!("url_file: {}", files.put("url", url).display());
-        let [mut by_file, mut check, mut by_variable] = [(); 3].map(|()| fencepost());
-        by_file
-            .args(["migrate", "--config"])
-            .arg(config("file.yaml", &url_file));
-        check
-            .arg("check")
-            .arg(config("in-place.yaml", &format!("url: \"{url}\"")));
-        by_variable.args(["migrate", "--namespace", "orders"]);
-        by_variable.env("FENCEPOST_STORE", url);
-        for command in [by_file, check, by_variable] {
+        let url_file = files.put("url", url);
+        let by_file = config("file.yaml", &format!("url_file: {}", url_file.display()));
+        let in_place = config("in-place.yaml", &format!("url: \"{url}\""));
+        for (arguments, variable) in [
+            (&["migrate", "--config", &by_file][..], None),
+            (&["check", &in_place], None),
+            (&["migrate", "--namespace", "orders"], Some(url)),
+        ] {
+            let mut command = fencepost();
+            command.args(arguments);
+            command.envs(variable.map(|url| ("FENCEPOST_STORE", url)));
             let ended = run(command).await;
             let said = ended.text();
             assert_ne!(ended.code, Some(0), "{url}: {said}");

@@ -14,9 +14,7 @@ use crate::support::{Config, Proxy, Store, Upstream, get, or_return, put};
 
 /// A server of the test's own, and a proxy on it.
 async fn on_own_cluster(more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
-    if !has_postgres() {
-        return None;
-    }
+    has_postgres().then_some(())?;
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
@@ -80,13 +78,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
 
     // The log says so at once, and again while it lasts, with how long and how often.
-    let about = |says: &'static str| {
-        move |line: &Value| {
-            line["message"]
-                .as_str()
-                .is_some_and(|text| text.starts_with(says))
-        }
-    };
+    let about = |says| move |line: &Value| line["message"].to_string().contains(says);
     let unrenewed = about("the lease could not be renewed");
     let later = |line: &Value| unrenewed(line) && line["down_for_seconds"] != 0;
     let line = proxy.logged("the outage", later).await;
@@ -95,13 +87,12 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     let first = lines.iter().find(|line| unrenewed(line));
     assert_eq!(first.expect("a line")["down_for_seconds"], 0, "{lines:#?}");
 
-    cluster.start_again();
+    cluster.start_with(&[]);
     proxy.until_forwarded(put("/orders/7").token(6)).await;
     proxy.stale(put("/orders/7").token(5)).await;
     proxy.until_some("fencepost_store_up").await;
-    let over = proxy
-        .logged("its end", about("the store answers again"))
-        .await;
+    let answers = about("the store answers again");
+    let over = proxy.logged("its end", answers).await;
     let lasted = |line: &Value| line["down_for_seconds"].as_u64();
     assert!(lasted(&over) >= lasted(&line), "{over}");
     upstream.assert_no_overtaking();
@@ -141,7 +132,7 @@ async fn observe_forwards_without_a_store_and_readiness_can_follow_it() {
     assert_eq!(upstream.count(), 4);
     proxy.until_ready_is(503).await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
-    cluster.start_again();
+    cluster.start_with(&[]);
     proxy.until_ready_is(200).await;
 }
 
@@ -155,13 +146,13 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
         upstream.reached(round * 200).await;
         tokio::task::block_in_place(|| {
             cluster.kill9();
-            cluster.start_again();
+            cluster.start_with(&[]);
         });
     }
     upstream.reached(upstream.count() + 50).await;
     cluster.kill9();
     load.end().await;
-    cluster.start_again();
+    cluster.start_with(&[]);
     // Reads the database, not the memory of the proxy under load.
     let witness = Proxy::start(&config.with("store: { timeout: 5s }")).await;
     for (resource, newest) in arrived(&upstream) {

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use super::Must;
 use super::http2::Http2;
 use super::upstream::response;
 use super::wait::soon;
-use super::wire::{Head, Io, Wire};
+use super::wire::{Head, Wire};
 
 pub struct BareUpstream(TcpListener);
 
@@ -25,9 +26,7 @@ impl Silent {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(address).ok()?;
         let listener = socket.listen(0).expect("it listens");
-        let queued = TcpStream::connect(address)
-            .await
-            .expect("it has room for one");
+        let queued = TcpStream::connect(address).must().await;
         let second = TcpStream::connect(address);
         let second = tokio::time::timeout(Duration::from_millis(100), second).await;
         assert!(second.is_err(), "a full queue answers no SYN");
@@ -40,8 +39,7 @@ impl Silent {
 
 impl BareUpstream {
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await;
-        Self(listener.expect("the loopback has free ports"))
+        Self(TcpListener::bind("127.0.0.1:0").must().await)
     }
 
     /// One whose kernel takes no more than some kilobytes that are not read.
@@ -69,13 +67,12 @@ impl BareUpstream {
 
     /// The next connection.
     pub async fn accept(&self) -> TcpStream {
-        let accepted = soon("a connection", self.0.accept()).await;
-        accepted.expect("accepting works").0
+        soon("a connection", self.0.accept()).must().await.0
     }
 
     /// The next connection, for HTTP/1.
     pub async fn wire(&self) -> Wire {
-        Wire::new(Io::Tcp(self.accept().await))
+        Wire::new(self.accept().await)
     }
 
     /// The next connection, its preface read and these SETTINGS sent.
@@ -86,10 +83,9 @@ impl BareUpstream {
     /// Answers the next request, over a connection of its own, with a small 200; returns its head.
     pub async fn serve(&self) -> Head {
         let mut wire = self.wire().await;
-        let head = soon("a request", wire.head()).await;
-        let head = head.expect("a request").expect("a head");
+        let head = soon("a request", wire.head()).must().await;
         let answer = response("200 OK", "", "done\n");
-        wire.send(answer.as_bytes()).await.expect("taken");
-        head
+        wire.send(answer.as_bytes()).must().await;
+        head.expect("a head")
     }
 }

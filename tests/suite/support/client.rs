@@ -10,13 +10,12 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::Must;
 use super::wait::soon;
-use super::wire::{Head, Io, Wire, chunk};
+use super::wire::{Head, Stream, Wire, chunk};
 
 /// A request as it will stand on the wire.
 #[derive(Clone, Debug)]
@@ -26,8 +25,6 @@ pub struct Request {
     host: Option<String>,
     headers: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
-    chunks: Option<Vec<Vec<u8>>>,
-    trailers: String,
 }
 
 pub fn request(method: &str, target: &str) -> Request {
@@ -37,8 +34,6 @@ pub fn request(method: &str, target: &str) -> Request {
         host: Some("app.test".to_owned()),
         headers: Vec::new(),
         body: Vec::new(),
-        chunks: None,
-        trailers: String::new(),
     }
 }
 
@@ -52,10 +47,6 @@ pub fn put(target: &str) -> Request {
 
 pub fn post(target: &str) -> Request {
     request("POST", target)
-}
-
-pub fn patch(target: &str) -> Request {
-    request("PATCH", target)
 }
 
 pub fn delete(target: &str) -> Request {
@@ -91,48 +82,34 @@ impl Request {
     }
 
     /// Sends the body in these chunks, with these trailer lines (each with its CRLF).
-    pub fn chunks(mut self, chunks: &[&[u8]], trailers: &str) -> Self {
-        self.chunks = Some(chunks.iter().map(|piece| piece.to_vec()).collect());
-        trailers.clone_into(&mut self.trailers);
-        self
+    pub fn chunks(self, chunks: &[&[u8]], trailers: &str) -> Self {
+        let mut body: Vec<u8> = chunks.iter().flat_map(|piece| chunk(piece)).collect();
+        body.extend(format!("0\r\n{trailers}\r\n").bytes());
+        self.header("Transfer-Encoding", "chunked").body(body)
     }
 
     /// The head on the wire, up to and with the empty line.
     pub fn head_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         if let Some(host) = &self.host {
-            bytes.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
+            bytes.extend(format!("Host: {host}\r\n").bytes());
         }
         for (name, value) in &self.headers {
             bytes.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
-        let sized = |(name, _): &(String, Vec<u8>)| name.eq_ignore_ascii_case("content-length");
-        if self.chunks.is_some() {
-            bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-        } else if !self.headers.iter().any(sized)
-            && (!self.body.is_empty() || matches!(&*self.method, "PUT" | "POST" | "PATCH"))
-        {
-            bytes.extend_from_slice(format!("Content-Length: {}\r\n", self.body.len()).as_bytes());
+        let framing = ["content-length", "transfer-encoding"];
+        let framed = |(name, _): &(String, _)| framing.contains(&&*name.to_ascii_lowercase());
+        let has_body = !self.body.is_empty() || matches!(&*self.method, "PUT" | "POST" | "PATCH");
+        if has_body && !self.headers.iter().any(framed) {
+            bytes.extend(format!("Content-Length: {}\r\n", self.body.len()).bytes());
         }
-        bytes.extend_from_slice(b"\r\n");
+        bytes.extend(b"\r\n");
         bytes
     }
 
     /// The whole request on the wire.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.head_bytes();
-        match &self.chunks {
-            None => bytes.extend_from_slice(&self.body),
-            Some(chunks) => {
-                for piece in chunks {
-                    bytes.extend_from_slice(&chunk(piece));
-                }
-                bytes.extend_from_slice(b"0\r\n");
-                bytes.extend_from_slice(self.trailers.as_bytes());
-                bytes.extend_from_slice(b"\r\n");
-            }
-        }
-        bytes
+        [self.head_bytes(), self.body.clone()].concat()
     }
 
     /// Sends it all and reads the whole answer.
@@ -142,18 +119,20 @@ impl Request {
     pub async fn send(&self, to: SocketAddr) -> Answer {
         let what = format!("the answer to {} {}", self.method, self.target);
         let answer = soon(&what, self.attempt(to)).await;
-        answer.unwrap_or_else(|error| panic!("{what}: {error}"))
+        answer.expect(&what)
     }
 
     /// As [`Self::send`], where the connection may break.
     pub async fn attempt(&self, to: SocketAddr) -> std::io::Result<Answer> {
-        let mut exchange = Exchange::open(to, &self.method).await?;
+        self.over(Wire::connect(to).await?).await
+    }
+
+    async fn over(&self, wire: Wire) -> std::io::Result<Answer> {
+        let mut exchange = Exchange::over(wire, self);
         // A server may answer and close before it has read everything: the answer counts.
         let sent = exchange.wire.send(&self.bytes()).await;
-        match exchange.answer().await {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(sent.err().unwrap_or(error)),
-        }
+        let answer = exchange.answer().await;
+        answer.map_err(|error| sent.err().unwrap_or(error))
     }
 
     /// As [`Self::send`], over HTTP/2 with prior knowledge.
@@ -163,17 +142,11 @@ impl Request {
     }
 
     /// As [`Self::send_http2`], over a connection that is there.
-    pub async fn http2_over<S>(&self, stream: S) -> Answer
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    pub async fn http2_over(&self, stream: impl Stream) -> Answer {
+        let host = self.host.as_deref().unwrap_or("app.test");
         let mut request = http::Request::builder()
             .method(self.method.as_str())
-            .uri(format!(
-                "http://{}{}",
-                self.host.as_deref().unwrap_or("app.test"),
-                self.target
-            ));
+            .uri(format!("http://{host}{}", self.target));
         for (name, value) in &self.headers {
             request = request.header(name, &value[..]);
         }
@@ -197,28 +170,19 @@ impl Request {
             };
             Ok::<_, hyper::Error>(Answer {
                 head,
-                interim: Vec::new(),
                 body,
-                trailers: Vec::new(),
+                ..Answer::default()
             })
         });
-        answer
-            .await
-            .unwrap_or_else(|error| panic!("{what}: {error}"))
+        answer.await.expect(&what)
     }
 
     /// As [`Self::send`], from this address.
     pub async fn send_from(&self, from: std::net::Ipv4Addr, to: SocketAddr) -> Answer {
-        let sent = async {
-            let socket = tokio::net::TcpSocket::new_v4()?;
-            socket.bind((from, 0).into())?;
-            let wire = Wire::new(Io::Tcp(socket.connect(to).await?));
-            let mut exchange = Exchange::over(wire, self);
-            exchange.wire.send(&self.bytes()).await?;
-            exchange.answer().await
-        };
-        let answer = soon("the answer", sent).await;
-        answer.unwrap_or_else(|error| panic!("from {from}: {error}"))
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((from, 0).into()).expect("an own address");
+        let wire = Wire::new(socket.connect(to).must().await);
+        soon("the answer", self.over(wire)).must().await
     }
 
     /// Sends it from a task of its own.
@@ -238,12 +202,7 @@ pub struct Exchange {
 impl Exchange {
     /// Connects.
     pub async fn open(to: SocketAddr, method: &str) -> std::io::Result<Self> {
-        let wire = Wire::connect(to).await?;
-        Ok(Self {
-            wire,
-            method: method.to_owned(),
-            interim: Vec::new(),
-        })
+        Ok(Self::over(Wire::connect(to).await?, &request(method, "")))
     }
 
     /// Over a connection that is there.
@@ -276,11 +235,8 @@ impl Exchange {
     /// The next head that is not an interim one.
     pub async fn head(&mut self) -> std::io::Result<Head> {
         loop {
-            let head = self
-                .wire
-                .head()
-                .await?
-                .ok_or(std::io::ErrorKind::UnexpectedEof)?;
+            let head = self.wire.head().await?;
+            let head = head.ok_or(std::io::ErrorKind::UnexpectedEof)?;
             if head.word(1).starts_with('1') && head.word(1) != "101" {
                 self.interim.push(head);
             } else {
@@ -291,23 +247,19 @@ impl Exchange {
 
     /// The next head, interim or not.
     pub async fn any_head(&mut self) -> Head {
-        let head = soon("a response head", self.wire.head()).await;
-        head.expect("a well-formed head")
-            .expect("not the end of the stream")
+        let head = soon("a response head", self.wire.head()).must().await;
+        head.expect("not the end of the stream")
     }
 
     pub async fn answer(&mut self) -> std::io::Result<Answer> {
         let head = self.head().await?;
         let framing = head.response_framing(self.method == "HEAD");
         let mut body = Vec::new();
-        let trailers = self
-            .wire
-            .body(framing, |bytes| body.extend_from_slice(bytes))
-            .await?;
-        let interim = std::mem::take(&mut self.interim);
+        let sink = |bytes: &[u8]| body.extend_from_slice(bytes);
+        let trailers = self.wire.body(framing, sink).await?;
         Ok(Answer {
             head,
-            interim,
+            interim: std::mem::take(&mut self.interim),
             body,
             trailers,
         })
@@ -330,7 +282,7 @@ pub fn escape(key: &str) -> String {
 }
 
 /// A whole response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub head: Head,
     pub interim: Vec<Head>,
@@ -340,6 +292,7 @@ pub struct Answer {
 
 /// The words with which the last sentence of a problem's `detail` begins.
 const NEXT_STEPS: &[&str] = &["Acquire", "Check", "Correct", "Send", "Use"];
+const RETRIES: &[&str] = &["never", "same-token", "check-first"];
 
 impl Answer {
     pub fn status(&self) -> u16 {
@@ -366,8 +319,8 @@ impl Answer {
 
     /// Whole seconds of `Retry-After`.
     pub fn retry_after(&self) -> Option<u64> {
-        self.header("retry-after")
-            .map(|value| value.parse().expect("whole seconds"))
+        let value = self.header("retry-after")?;
+        Some(value.parse().expect("whole seconds"))
     }
 
     /// Asserts that this is the upstream's own success.
@@ -409,35 +362,24 @@ impl Answer {
         let content = self.header("content-type");
         assert_eq!(content, Some("application/problem+json"), "{at}");
         let problem = self.json();
-        assert_eq!(
-            problem["type"],
-            format!("urn:fencepost:problem:{kind}"),
-            "{problem}"
-        );
+        let urn = format!("urn:fencepost:problem:{kind}");
+        assert_eq!(problem["type"], urn, "{problem}");
         assert_eq!(problem["status"], status, "{problem}");
         for field in ["title", "detail", "retry"] {
-            assert!(
-                problem[field].as_str().is_some_and(|text| !text.is_empty()),
-                "{field}: {problem}"
-            );
+            let text = problem[field].as_str().unwrap_or_default();
+            assert!(!text.is_empty(), "{field}: {problem}");
         }
         // The last sentence is the next step, with the seconds until it.
         let detail = problem["detail"].as_str().unwrap_or_default();
-        let step = detail.trim_end_matches('.').rsplit(". ").next();
-        let step = step.unwrap_or_default();
+        let (_, step) = detail.rsplit_once(". ").unwrap_or(("", detail));
         let (first, _) = step.split_once(' ').unwrap_or_default();
         assert!(NEXT_STEPS.contains(&first), "{at}: {detail}");
         let retry = problem["retry"].as_str().unwrap_or_default();
-        assert!(
-            ["never", "same-token", "check-first"].contains(&retry),
-            "{problem}"
-        );
+        assert!(RETRIES.contains(&retry), "{problem}");
         assert_eq!(self.header("x-fencing-retry"), Some(retry), "{problem}");
         if let Some(after) = self.header("retry-after").filter(|_| retry == "same-token") {
-            assert!(
-                detail.ends_with(&format!(", after {after} s.")),
-                "{problem}"
-            );
+            let ends = format!(", after {after} s.");
+            assert!(detail.ends_with(&ends), "{problem}");
         }
         problem
     }

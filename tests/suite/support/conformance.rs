@@ -1,6 +1,8 @@
 //! The conformance server, as a client's tests use it.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -18,28 +20,27 @@ fn program() -> &'static Path {
     PROGRAM.get_or_init(|| {
         let folder = Path::new(env!("CARGO_BIN_EXE_fencepost")).parent();
         let folder = folder.expect("a folder of the target directory");
-        let profile = match folder.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
+        let is_debug = folder.ends_with("debug");
+        let profile = if is_debug { "dev" } else { "release" };
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // The suite's own, which build scripts would take for a change.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            let own = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
-            if own.iter().any(|prefix| text.starts_with(prefix)) {
-                cargo.env_remove(name);
-            }
+        let own = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].map(str::as_bytes);
+        let is_own = |name: &OsStr| own.iter().any(|own| name.as_bytes().starts_with(own));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_own(name)) {
+            cargo.env_remove(name);
         }
-        let output = cargo
+        cargo
             .args(["build", "--locked", "--quiet", "--profile", profile])
             .args(["-p", "fencepost", "-p", "fencepost-conformance"])
-            .args(["--bin", "fencepost-conformance", "--examples"])
-            .arg("--target-dir")
+            .args([
+                "--bin",
+                "fencepost-conformance",
+                "--examples",
+                "--target-dir",
+            ])
             .arg(folder.parent().expect("a target directory"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo can be run");
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        let output = cargo.output().expect("cargo can be run");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         folder.join("fencepost-conformance")
@@ -67,9 +68,8 @@ impl Conformance {
     }
 
     pub async fn verdict(&self, scenario: &str, run: &str) -> Value {
-        let answer = get(&format!("/verdict/{scenario}/{run}"))
-            .send(self.address)
-            .await;
+        let asks = get(&format!("/verdict/{scenario}/{run}"));
+        let answer = asks.send(self.address).await;
         assert_eq!(answer.status(), 200, "{}", answer.text());
         answer.json()
     }

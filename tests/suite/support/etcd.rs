@@ -10,6 +10,7 @@ use super::process::Process;
 pub fn start_etcd(mut command: Command, dir: &Path) -> (Process, u16) {
     let (port, peers) = (free_port(), free_port());
     let [client, peer] = [port, peers].map(|port| format!("http://127.0.0.1:{port}"));
+    let arch = std::env::consts::ARCH.replace("aarch64", "arm64");
     command
         .current_dir(dir)
         .args(["--data-dir", "etcd", "--listen-client-urls", &client])
@@ -17,9 +18,6 @@ pub fn start_etcd(mut command: Command, dir: &Path) -> (Process, u16) {
         .args(["--listen-peer-urls", &peer])
         .args(["--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}")])
-        .env(
-            "ETCD_UNSUPPORTED_ARCH",
-            std::env::consts::ARCH.replace("aarch64", "arm64"),
-        );
+        .env("ETCD_UNSUPPORTED_ARCH", arch);
     (Process::start(&mut command), port)
 }

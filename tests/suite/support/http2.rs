@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::Must;
 use super::wait::soon;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -143,11 +144,10 @@ impl Http2 {
     /// Takes the preface of a client over this connection, and sends these SETTINGS.
     pub async fn serve_over(mut stream: TcpStream, settings: &[(u16, u32)]) -> Self {
         let mut preface = [0; PREFACE.len()];
-        let read = soon("the preface", stream.read_exact(&mut preface)).await;
-        read.expect("a preface");
+        let read = stream.read_exact(&mut preface);
+        soon("the preface", read).must().await;
         assert_eq!(preface, PREFACE);
-        let sent = stream.write_all(&settings_frame(settings)).await;
-        sent.expect("the settings are taken");
+        stream.write_all(&settings_frame(settings)).must().await;
         Self {
             serves: true,
             ..Self::over(stream)
@@ -155,9 +155,8 @@ impl Http2 {
     }
 
     fn over(stream: TcpStream) -> Self {
-        stream
-            .set_nodelay(true)
-            .expect("a live socket takes options");
+        let set = stream.set_nodelay(true);
+        set.expect("a live socket takes options");
         let (from, to) = stream.into_split();
         Self {
             from,
@@ -200,15 +199,15 @@ impl Http2 {
     /// Sends a request's head; returns its stream.
     pub async fn head(&mut self, fields: &[(&str, &[u8])], end: bool) -> u32 {
         let id = self.id();
-        let flags = END_HEADERS | if end { END_STREAM } else { 0 };
+        let flags = END_HEADERS | (u8::from(end) * END_STREAM);
         // A peer that has gone tells in its own way.
         let _ = self.send(&frame(HEADERS, flags, id, &block(fields))).await;
         id
     }
 
     pub async fn data(&mut self, stream: u32, data: &[u8], end: bool) {
-        let flags = if end { END_STREAM } else { 0 };
-        let _ = self.send(&frame(DATA, flags, stream, data)).await;
+        let data = frame(DATA, u8::from(end) * END_STREAM, stream, data);
+        let _ = self.send(&data).await;
     }
 
     async fn fill(&mut self, count: usize) -> Result<()> {
@@ -227,38 +226,32 @@ impl Http2 {
         let length = usize::try_from(length).expect("24 bits");
         self.fill(9 + length).await?;
         let bytes: Vec<u8> = self.read.drain(..9 + length).collect();
-        let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
         let frame_ = Frame {
             kind: bytes[3],
             flags: bytes[4],
-            stream: stream & 0x7fff_ffff,
+            stream: code(&bytes[5..]) & 0x7fff_ffff,
             payload: bytes[9..].to_vec(),
         };
-        let acked = frame_.flags & 1 == 1;
-        if frame_.kind == SETTINGS && !acked {
-            for setting in frame_.payload.chunks_exact(6) {
-                let id = u16::from_be_bytes([setting[0], setting[1]]);
-                let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
-                self.settings.insert(id, value);
+        let (payload, acked) = (&*frame_.payload, frame_.flags & 1 == 1);
+        let answer = self.answers.entry(frame_.stream);
+        match frame_.kind {
+            HEADERS if !self.serves => {
+                answer.or_insert_with(|| Outcome::Status(status(payload)));
             }
-        }
-        let answer = match frame_.kind {
-            _ if self.serves => None,
-            HEADERS if !self.answers.contains_key(&frame_.stream) => {
-                Some(Outcome::Status(status(&frame_.payload)))
+            RST_STREAM => {
+                answer.or_insert_with(|| Outcome::Reset(code(payload)));
             }
-            RST_STREAM => Some(Outcome::Reset(code(&frame_.payload))),
-            _ => None,
-        };
-        if frame_.kind == GOAWAY {
-            self.goodbyes.push(code(&frame_.payload[4..]));
-        }
-        if let Some(answer) = answer {
-            self.answers.entry(frame_.stream).or_insert(answer);
+            GOAWAY => self.goodbyes.push(code(&payload[4..])),
+            SETTINGS if !acked => {
+                let settings = payload.chunks_exact(6);
+                let setting = |one: &[u8]| (u16::from_be_bytes([one[0], one[1]]), code(&one[2..]));
+                self.settings.extend(settings.map(setting));
+            }
+            _ => {}
         }
         if self.polite && !acked && matches!(frame_.kind, SETTINGS | PING) {
-            let payload = Some(&*frame_.payload).filter(|_| frame_.kind == PING);
-            let ack = frame(frame_.kind, 1, 0, payload.unwrap_or_default());
+            let same = if frame_.kind == PING { payload } else { &[] };
+            let ack = frame(frame_.kind, 1, 0, same);
             let _ = self.send(&ack).await;
         }
         Ok(frame_)
@@ -271,10 +264,7 @@ impl Http2 {
     pub async fn until(&mut self, what: &str, fits: impl Fn(&Frame) -> bool) -> Frame {
         soon(what, async {
             loop {
-                let frame = self
-                    .frame()
-                    .await
-                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                let frame = self.frame().await.expect(what);
                 if fits(&frame) {
                     return frame;
                 }
@@ -289,10 +279,8 @@ impl Http2 {
         let (stream, mut body) = (head.stream, Vec::new());
         let mut ended = head.flags & END_STREAM != 0;
         while !ended {
-            let part = self.until("the rest of a request", |frame| {
-                frame.kind == DATA && frame.stream == stream
-            });
-            let part = part.await;
+            let rest = |frame: &Frame| frame.kind == DATA && frame.stream == stream;
+            let part = self.until("the rest of a request", rest).await;
             body.extend(&part.payload);
             ended = part.flags & END_STREAM != 0;
         }
@@ -301,7 +289,7 @@ impl Http2 {
 
     /// Sends the head of a 200.
     pub async fn respond(&mut self, stream: u32, end: bool) {
-        let flags = END_HEADERS | if end { END_STREAM } else { 0 };
+        let flags = END_HEADERS | (u8::from(end) * END_STREAM);
         let head = block(&[(":status", b"200")]);
         let _ = self.send(&frame(HEADERS, flags, stream, &head)).await;
     }
@@ -315,9 +303,8 @@ impl Http2 {
 
     /// `RST_STREAM`.
     pub async fn reset(&mut self, stream: u32, code: u32) {
-        let _ = self
-            .send(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))
-            .await;
+        let reset = frame(RST_STREAM, 0, stream, &code.to_be_bytes());
+        let _ = self.send(&reset).await;
     }
 
     /// Reads all that comes; returns how much that was and how it ended.
@@ -356,19 +343,9 @@ impl Http2 {
         self.goodbyes.clone()
     }
 
-    /// Sends `bytes` once, as far as the other side takes them, and reads to its end; returns the
-    /// codes of its GOAWAYs.
-    pub async fn pour(self, bytes: Vec<u8>) -> Vec<u32> {
-        self.sink(bytes, false).await
-    }
-
-    /// Sends until the other side does not take it any more, and reads what it says meanwhile;
-    /// returns the codes of its GOAWAYs.
-    pub async fn flood(self, bytes: Vec<u8>) -> Vec<u32> {
-        self.sink(bytes, true).await
-    }
-
-    async fn sink(mut self, bytes: Vec<u8>, again: bool) -> Vec<u32> {
+    /// Sends `bytes` once, or `again` and again, as far as the other side takes them, and reads
+    /// what it says meanwhile; returns the codes of its GOAWAYs.
+    pub async fn flood(mut self, bytes: Vec<u8>, again: bool) -> Vec<u32> {
         let mut to = self.to.take().expect("nobody else writes");
         // Held until the other side has closed: closing first would be an end of our own.
         let writing = tokio::spawn(async move {
@@ -400,8 +377,7 @@ pub fn status(block: &[u8]) -> u16 {
         [0x48 | 0x08 | 0x18, length, rest @ ..] => {
             let text = &rest[..usize::from(length & 0x7f)];
             if length & 0x80 == 0 {
-                let digits = text.iter().map(|digit| u16::from(digit - b'0'));
-                digits.fold(0, |status, digit| status * 10 + digit)
+                String::from_utf8_lossy(text).parse().expect("digits")
             } else {
                 huffman_digits(text)
             }
@@ -412,9 +388,8 @@ pub fn status(block: &[u8]) -> u16 {
 
 /// Three digits: 0 to 2 have five bits, the others six.
 fn huffman_digits(text: &[u8]) -> u16 {
-    let bits = text
-        .iter()
-        .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+    let bytes = text.iter();
+    let bits = bytes.fold(0, |bits, byte| bits << 8 | u32::from(*byte));
     let mut bits = bits << (32 - 8 * text.len());
     let status = (0..3).fold(0, |status, _| {
         let (digit, length) = match bits >> 27 {

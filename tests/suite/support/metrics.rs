@@ -41,29 +41,19 @@ impl Metrics {
 
     /// The sum over all series of this name that have at least these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.matching(name, labels).map(|(_, value)| value).sum()
+        let has = |own: &Series| {
+            let mut labels = labels.iter();
+            labels.all(|(label, value)| own.labels.get(*label).is_some_and(|own| own == value))
+        };
+        let series = self.series.iter();
+        let fit = series.filter(|(series, _)| series.name == name && has(series));
+        fit.map(|(_, value)| value).sum()
     }
 
     /// As [`Self::sum`], of whole numbers.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let sum = self.sum(name, labels);
         format!("{sum}").parse().expect("a whole number")
-    }
-
-    fn matching(
-        &self,
-        name: &str,
-        labels: &[(&str, &str)],
-    ) -> impl Iterator<Item = (&Series, f64)> {
-        self.series
-            .iter()
-            .filter(move |(series, _)| {
-                series.name == name
-                    && labels.iter().all(|(label, value)| {
-                        series.labels.get(*label).map(String::as_str) == Some(value)
-                    })
-            })
-            .map(|(series, value)| (series, *value))
     }
 }
 

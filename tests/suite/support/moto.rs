@@ -12,13 +12,9 @@ use super::python::{program, python};
 /// A server of one's own. Ends when dropped.
 pub struct Moto {
     python: PathBuf,
-    port: u64,
-    key: String,
-    secret: String,
+    told: Value,
     _process: Process,
 }
-
-const CALLS: &str = "object_storage/calls.py";
 
 impl Moto {
     /// One with these buckets; without any, no signature is checked. `None` if Python has not what
@@ -27,29 +23,27 @@ impl Moto {
         let python = python()?;
         let mut command = program(&python, "object_storage/gateway.py");
         let mut process = Process::start(command.args(buckets));
-        let told = |line: &str| serde_json::from_str(line).ok();
-        let told: Value = process.says("the gateway to listen", told).await;
-        let of_json = |name: &str| told[name].as_str().expect("a string").to_owned();
+        let json = |line: &str| serde_json::from_str(line).ok();
+        let told = process.says("the gateway to listen", json).await;
         Some(Self {
             python,
-            port: told["port"].as_u64().expect("a port"),
-            key: of_json("key"),
-            secret: of_json("secret"),
+            told,
             _process: process,
         })
     }
 
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}", self.told["port"])
     }
 
     /// A program in Python (a path below `tests`, or from `/`), with the key of the gateway's user in
     /// its environment.
     pub fn program(&self, file: impl AsRef<Path>) -> Command {
+        let told = |name: &str| self.told[name].as_str().expect("a string");
         let mut command = program(&self.python, file);
         command
-            .env("AWS_ACCESS_KEY_ID", &self.key)
-            .env("AWS_SECRET_ACCESS_KEY", &self.secret)
+            .env("AWS_ACCESS_KEY_ID", told("key"))
+            .env("AWS_SECRET_ACCESS_KEY", told("secret"))
             .env("AWS_DEFAULT_REGION", "us-east-1")
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env("AWS_CONFIG_FILE", "/dev/null")
@@ -62,25 +56,19 @@ impl Moto {
 
     /// Plays the steps of `calls.py` in one process, and returns the answer of each.
     pub async fn calls(&self, steps: &[Value]) -> Vec<Value> {
-        self.calls_of(self.program(CALLS), steps).await
+        self.calls_in(&[], steps).await
     }
 
-    /// As [`Self::calls`], trusting this CA.
-    pub async fn calls_trusting(&self, ca: &Path, steps: &[Value]) -> Vec<Value> {
-        let mut command = self.program(CALLS);
-        command.env("AWS_CA_BUNDLE", ca);
-        self.calls_of(command, steps).await
-    }
-
-    async fn calls_of(&self, mut command: Command, steps: &[Value]) -> Vec<Value> {
+    /// As [`Self::calls`], in this environment.
+    pub async fn calls_in(&self, environment: &[(&str, &Path)], steps: &[Value]) -> Vec<Value> {
+        let mut command = self.program("object_storage/calls.py");
+        command.envs(environment.iter().copied());
         let mut process = Process::start(command.arg(Value::from(steps).to_string()));
         let status = process.exit().await;
         let said = process.output();
         assert!(status.success(), "{said}");
         let answers = said.lines().find(|line| line.starts_with('['));
-        let answers: Vec<Value> = answers
-            .and_then(|line| serde_json::from_str(line).ok())
-            .unwrap_or_else(|| panic!("{said}"));
+        let answers: Vec<Value> = serde_json::from_str(answers.expect(&said)).expect(&said);
         assert_eq!(answers.len(), steps.len(), "{said}");
         answers
     }

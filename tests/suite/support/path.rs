@@ -17,21 +17,20 @@
 mod connection;
 mod filter;
 mod kernel;
-pub use self::kernel::unacknowledged;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use self::connection::PathLink;
-use super::postgres::free_port;
-
 pub use self::filter::can_stall;
+pub use self::kernel::unacknowledged;
+use super::postgres::free_port;
 
 /// The window toward the proxy that the kernel is asked for; it grants half as much again.
 const WINDOW: u32 = 8 << 10;
@@ -41,8 +40,9 @@ const AGAIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The fate of the bytes that are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weather {
+    #[default]
     Clear,
     /// No packet comes through, either way.
     Dead,
@@ -65,30 +65,29 @@ pub enum Cut {
     Close,
 }
 
-/// Stands between one proxy and one upstream. Ends when dropped, with all its connections.
+/// Stands between one proxy and one upstream. Dropped, it takes no more connections.
 pub struct Path {
     address: SocketAddr,
     desk: Arc<PathShared>,
     /// Keeps the port while nobody listens on it.
     _place: TcpSocket,
-    listening: Mutex<Option<JoinSet<()>>>,
+    listening: Mutex<Option<(Arc<TcpListener>, JoinSet<()>)>>,
 }
 
 /// The state that all connections share.
 struct PathShared {
     upstream: SocketAddr,
-    /// Each way, in milliseconds.
-    delay: AtomicU64,
     /// Short sections, never across an await.
     state: Mutex<PathState>,
 }
 
+#[derive(Default)]
 struct PathState {
     /// Of connections to come.
     weather: Weather,
-    listener: Option<Weak<TcpListener>>,
+    /// Each way.
+    delay: Duration,
     links: Vec<Weak<PathLink>>,
-    tasks: JoinSet<()>,
 }
 
 impl Path {
@@ -97,18 +96,10 @@ impl Path {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let place = socket();
         place.bind(address).expect("the port is free");
+        let state = Mutex::default();
         let path = Self {
             address,
-            desk: Arc::new(PathShared {
-                upstream,
-                delay: AtomicU64::new(0),
-                state: Mutex::new(PathState {
-                    weather: Weather::Clear,
-                    listener: None,
-                    links: Vec::new(),
-                    tasks: JoinSet::new(),
-                }),
-            }),
+            desk: Arc::new(PathShared { upstream, state }),
             _place: place,
             listening: Mutex::new(None),
         };
@@ -124,45 +115,46 @@ impl Path {
     /// From now on connections are taken.
     pub fn listen(&self) {
         let listener = Arc::new(listening(self.address));
-        let mut state = self.desk.lock();
-        filter::from_proxy(&*listener, state.weather);
-        state.listener = Some(Arc::downgrade(&listener));
-        drop(state);
+        let state = self.desk.lock();
+        filter::lose(&*listener, state.weather, true);
         let mut task = JoinSet::new();
-        task.spawn(Arc::clone(&self.desk).accept(listener));
-        *self.listening.lock().expect("no panics") = Some(task);
+        task.spawn(Arc::clone(&self.desk).accept(Arc::clone(&listener)));
+        *self.listening.lock().expect("no panics") = Some((listener, task));
     }
 
     /// From now on connections are refused; those there are go on.
     pub async fn refuse(&self) {
-        let task = self.listening.lock().expect("no panics").take();
-        if let Some(mut task) = task {
+        let listening = self.listening.lock().expect("no panics").take();
+        if let Some((_listener, mut task)) = listening {
             task.shutdown().await;
         }
     }
 
     /// The weather for all connections, of now and to come.
     pub fn weather(&self, weather: Weather) {
-        let mut state = self.desk.lock();
-        state.of_new(weather);
-        state.links.retain(|link| {
-            let Some(link) = link.upgrade() else {
-                return false;
-            };
+        let state = self.of_new(weather);
+        for link in state.links.iter().filter_map(Weak::upgrade) {
             link.has(weather);
-            true
-        });
+        }
     }
 
     /// Connections to come have clear weather; those of now keep theirs.
     pub fn clear_for_new(&self) {
-        self.desk.lock().of_new(Weather::Clear);
+        drop(self.of_new(Weather::Clear));
+    }
+
+    fn of_new(&self, weather: Weather) -> MutexGuard<'_, PathState> {
+        let mut state = self.desk.lock();
+        state.weather = weather;
+        if let Some((listener, _)) = &*self.listening.lock().expect("no panics") {
+            filter::lose(&**listener, weather, true);
+        }
+        state
     }
 
     /// From now on, what is handed on comes so much later, each way.
     pub fn delay(&self, each_way: Duration) {
-        let millis = u64::try_from(each_way.as_millis()).expect("a short time");
-        self.desk.delay.store(millis, Ordering::Relaxed);
+        self.desk.lock().delay = each_way;
     }
 
     /// Cuts every connection of now; returns how many there were.
@@ -175,28 +167,25 @@ impl Path {
     /// How many bytes for the upstream are in kernels of the proxy's side, dead processes'
     /// included.
     pub fn undelivered(&self) -> u64 {
-        kernel::unacknowledged(None, self.address).unwrap_or_default()
+        unacknowledged(None, self.address).unwrap_or_default()
     }
 
     /// Waits until nothing is [undelivered](Self::undelivered); `false`: not within `patience`.
     pub async fn delivered(&self, patience: Duration) -> bool {
-        let began = Instant::now();
-        while self.undelivered() > 0 {
-            if began.elapsed() > patience {
-                return false;
+        let delivered = async {
+            while self.undelivered() > 0 {
+                sleep(LOOK).await;
             }
-            tokio::time::sleep(LOOK).await;
-        }
-        true
+        };
+        timeout(patience, delivered).await.is_ok()
     }
 }
 
 fn socket() -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_reuseaddr(true).expect("a socket takes options");
-    socket
-        .set_recv_buffer_size(WINDOW)
-        .expect("a socket takes options");
+    let reused = socket.set_reuseaddr(true);
+    let narrow = reused.and_then(|()| socket.set_recv_buffer_size(WINDOW));
+    narrow.expect("a socket takes options");
     socket
 }
 
@@ -224,10 +213,7 @@ impl PathShared {
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
         loop {
             let (proxy, _) = listener.accept().await.expect("accepting works");
-            let desk = Arc::clone(&self);
-            let mut state = self.lock();
-            state.tasks.spawn(connection::connection(proxy, desk));
-            while state.tasks.try_join_next().is_some() {}
+            tokio::spawn(connection::connection(proxy, Arc::clone(&self)));
         }
     }
 
@@ -240,18 +226,9 @@ impl PathShared {
     }
 
     async fn linger(&self) {
-        let delay = self.delay.load(Ordering::Relaxed);
-        if delay > 0 {
-            tokio::time::sleep(Duration::from_millis(delay)).await;
-        }
-    }
-}
-
-impl PathState {
-    fn of_new(&mut self, weather: Weather) {
-        self.weather = weather;
-        if let Some(listener) = self.listener.as_ref().and_then(Weak::upgrade) {
-            filter::from_proxy(&*listener, weather);
+        let delay = self.lock().delay;
+        if !delay.is_zero() {
+            sleep(delay).await;
         }
     }
 }

@@ -4,25 +4,24 @@
 //!
 //! As with [`super::postgres`], a shell takes it all down when the test process is gone.
 
-mod member;
+pub mod member;
 mod programs;
 
 use std::net::SocketAddr;
 use std::process::Child;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use self::member::{Member, PASSWORD};
-use self::programs::{Python, etcd_of_owner, loopback, start_haproxy};
+use self::programs::{Python, etcd_of_owner, hand_over, loopback, start_haproxy};
 use super::path::can_stall;
-use super::postgres::{owner, start_reaper};
+use super::postgres::start_reaper;
 use super::process::Process;
-use super::skip::{is_skipped, lacks};
+use super::skip::lacks;
 use super::sql::{shell, sql};
 use super::store::{has_postgres, quick_dir, tool};
-use super::{get, patch, post};
+use super::{Answer, Request, get, post, request};
 
 const MEMBERS: usize = 3;
 /// More than `ttl`, an election and a `pg_rewind` take on a crowded machine.
@@ -56,20 +55,12 @@ pub enum Synchronous {
 }
 
 impl Synchronous {
-    fn value(self) -> Value {
+    /// The value of the setting, and the number of standbys that have to be in this role.
+    fn asks_for(self) -> (Value, &'static str, usize) {
         match self {
-            Self::On => json!(true),
-            Self::Quorum => json!("quorum"),
-            Self::Off => json!(false),
-        }
-    }
-
-    /// The number of standbys that have to be in this role.
-    fn standbys(self) -> (&'static str, usize) {
-        match self {
-            Self::On => ("sync_standby", 1),
-            Self::Quorum => ("quorum_standby", 2),
-            Self::Off => ("replica", 2),
+            Self::On => (json!(true), "sync_standby", 1),
+            Self::Quorum => (json!("quorum"), "quorum_standby", 2),
+            Self::Off => (json!(false), "replica", 2),
         }
     }
 }
@@ -77,11 +68,11 @@ impl Synchronous {
 /// See the module's documentation. Dropped: ended and removed.
 pub struct PatroniCluster {
     pub members: Vec<Member>,
-    /// The port of `HAProxy`.
-    front: u16,
+    /// The database, by way of `HAProxy`.
+    pub front: SocketAddr,
     _haproxy: Process,
     _etcd: Process,
-    reaper: Mutex<Child>,
+    reaper: Child,
 }
 
 impl PatroniCluster {
@@ -91,20 +82,14 @@ impl PatroniCluster {
         if !has_postgres() {
             return None;
         }
-        if is_skipped("patroni") {
-            lacks("patroni");
-            return None;
-        }
         if !can_stall() {
             lacks("socket-filters");
             return None;
         }
         let (etcd, haproxy, python) = (tool("etcd")?, tool("haproxy")?, Python::find()?);
         let dir = quick_dir().keep();
-        if let Some((uid, gid)) = owner() {
-            std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
-        }
-        let reaper = Mutex::new(start_reaper(&dir, REAPER));
+        hand_over(&dir);
+        let reaper = start_reaper(&dir, REAPER);
         let (etcd, etcd_port) = etcd_of_owner(&etcd, &dir).await;
         let members: Vec<Member> = (1..=MEMBERS)
             .map(|number| Member::new(number, &dir, &python, etcd_port))
@@ -113,7 +98,7 @@ impl PatroniCluster {
         let (haproxy, front) = start_haproxy(&haproxy, &dir, &ports).await;
         let cluster = Self {
             members,
-            front,
+            front: loopback(front),
             _haproxy: haproxy,
             _etcd: etcd,
             reaper,
@@ -122,74 +107,53 @@ impl PatroniCluster {
             member.start();
         }
         cluster.until_whole(Synchronous::On).await;
-        let mut admin = shell(&cluster.url_of(
-            &cluster.members[cluster.primary().await].address(),
-            "postgres",
-        ))
-        .await;
-        sql(
-            &mut admin,
-            "CREATE DATABASE fencepost ENCODING 'UTF8' TEMPLATE template0",
-        )
-        .await;
+        let primary = cluster.primary().await.address().to_string();
+        let mut admin = shell(&url_of(&primary, "postgres")).await;
+        let database = "CREATE DATABASE fencepost ENCODING 'UTF8' TEMPLATE template0";
+        sql(&mut admin, database).await;
         Some(cluster)
     }
 
-    /// The database, by way of `HAProxy`.
-    pub fn front(&self) -> SocketAddr {
-        loopback(self.front)
-    }
-
-    /// The database at this address or, with commas, these.
-    pub fn url(&self, addresses: &str) -> String {
-        self.url_of(addresses, "fencepost")
-    }
-
-    #[allow(clippy::unused_self, reason = "the password is the cluster's")]
-    fn url_of(&self, addresses: &str, database: &str) -> String {
-        format!(
-            "postgres://postgres:{PASSWORD}@{addresses}/{database}?target_session_attrs=read-write"
-        )
-    }
-
     /// The member that has the leader's lock, as far as it knows.
-    async fn leader(&self) -> Option<usize> {
-        for (number, member) in self.members.iter().enumerate() {
-            if member
-                .ask(&get("/primary"))
-                .await
-                .is_some_and(|answer| answer.status() == 200)
-            {
-                return Some(number);
+    async fn leader(&self) -> Option<&Member> {
+        for member in &self.members {
+            let answer = member.ask(&get("/primary")).await;
+            if answer.is_some_and(|answer| answer.status() == 200) {
+                return Some(member);
             }
         }
         None
     }
 
     /// The primary, once there is one.
-    pub async fn primary(&self) -> usize {
+    pub async fn primary(&self) -> &Member {
         self.until("a primary", || self.leader()).await
     }
 
     /// Another primary than this one.
-    pub async fn next_primary(&self, old: usize) -> usize {
-        let other = async || self.leader().await.filter(|leader| *leader != old);
+    pub async fn next_primary(&self, old: &Member) -> &Member {
+        let other = async || self.leader().await.filter(|leader| leader.name != old.name);
         self.until("another primary", other).await
+    }
+
+    /// Asks the primary.
+    async fn ask(&self, request: &Request) -> Option<Answer> {
+        self.leader().await?.ask(request).await
+    }
+
+    /// The members, as the primary knows them.
+    async fn known(&self) -> Option<Vec<Value>> {
+        self.ask(&get("/cluster")).await?.json()["members"]
+            .as_array()
+            .cloned()
     }
 
     /// Waits until all members are there, and the standbys have what this asks for.
     pub async fn until_whole(&self, mode: Synchronous) {
-        let (role, least) = mode.standbys();
+        let (_, role, least) = mode.asks_for();
         let whole = async || {
-            let leader = self.leader().await?;
-            let answer = self.members[leader].ask(&get("/cluster")).await?;
-            let members = answer.json()["members"].as_array()?.clone();
-            let has = |name: &str, value: &str| {
-                members
-                    .iter()
-                    .filter(|member| member[name] == value)
-                    .count()
-            };
+            let members = self.known().await?;
+            let has = |key: &str, is: &str| members.iter().filter(|one| one[key] == is).count();
             let whole = has("state", "streaming") == MEMBERS - 1 && has("role", role) >= least;
             whole.then_some(())
         };
@@ -198,11 +162,10 @@ impl PatroniCluster {
 
     /// Has commits wait for other standbys from now on.
     pub async fn set(&self, mode: Synchronous) {
-        let body = json!({ "synchronous_mode": mode.value() }).to_string();
-        let change = patch("/config").body(body);
+        let body = json!({ "synchronous_mode": mode.asks_for().0 }).to_string();
+        let change = request("PATCH", "/config").body(body);
         let changed = async || {
-            let leader = self.leader().await?;
-            let answer = self.members[leader].ask(&change).await?;
+            let answer = self.ask(&change).await?;
             (answer.status() == 200).then_some(())
         };
         self.until("a change of the configuration", changed).await;
@@ -210,19 +173,15 @@ impl PatroniCluster {
     }
 
     /// A standby whose commits the primary does not wait for, or, with a quorum, need not wait for.
-    pub async fn spare_standby(&self) -> usize {
+    pub async fn spare_standby(&self) -> &Member {
         let spare = async || {
-            let leader = self.leader().await?;
-            let answer = self.members[leader].ask(&get("/cluster")).await?;
-            let members = answer.json()["members"].as_array()?.clone();
-            let spare = members.iter().find(|member| {
-                ["replica", "quorum_standby"]
-                    .iter()
-                    .any(|role| member["role"] == *role)
-            })?;
+            let members = self.known().await?;
+            let mut members = members.iter();
+            let spare =
+                members.find(|one| one["role"] == "replica" || one["role"] == "quorum_standby")?;
             self.members
                 .iter()
-                .position(|member| spare["name"] == member.name)
+                .find(|member| spare["name"] == member.name)
         };
         self.until("a standby to spare", spare).await
     }
@@ -231,12 +190,10 @@ impl PatroniCluster {
     pub async fn switch_over(&self) {
         let done = async || {
             let old = self.leader().await?;
-            let body = json!({ "leader": self.members[old].name }).to_string();
+            let body = json!({ "leader": old.name }).to_string();
             let asked = post("/switchover").body(body);
-            let to = loopback(self.members[old].api);
-            let answer = tokio::time::timeout(PATIENCE, asked.attempt(to)).await;
-            let answer = answer.ok()?.ok()?;
-            (answer.status() == 200).then_some(())
+            let answer = tokio::time::timeout(PATIENCE, asked.attempt(loopback(old.api))).await;
+            (answer.ok()?.ok()?.status() == 200).then_some(())
         };
         self.until("a switchover", done).await;
     }
@@ -250,23 +207,21 @@ impl PatroniCluster {
             assert!(
                 began.elapsed() < PATIENCE,
                 "waited {PATIENCE:?} in vain for: {what}\n{}",
-                self.said()
+                self.members.iter().map(Member::said).collect::<String>()
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    }
-
-    /// The latest lines of each member.
-    fn said(&self) -> String {
-        let each = self.members.iter().map(Member::said);
-        each.collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Drop for PatroniCluster {
     fn drop(&mut self) {
-        let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(reaper.stdin.take());
-        let _ = reaper.wait();
+        drop(self.reaper.stdin.take());
+        let _ = self.reaper.wait();
     }
+}
+
+/// The database by this name at this address or, with commas, these.
+pub fn url_of(addresses: &str, database: &str) -> String {
+    format!("postgres://postgres:{PASSWORD}@{addresses}/{database}?target_session_attrs=read-write")
 }

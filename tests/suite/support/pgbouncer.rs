@@ -1,12 +1,8 @@
 //! A pooler in front of a cluster, for the one test that must see it refused.
 
-use std::fs;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use super::postgres::{Cluster, free_port, wait_until};
+use super::postgres::{Cluster, free_port};
 use super::process::Process;
+use super::store::tool;
 
 pub struct PgBouncer {
     port: u16,
@@ -14,39 +10,21 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts Debian's `PgBouncer` in transaction mode; `None` where it is not installed.
-    pub fn start(cluster: &Cluster, settings: &str) -> Option<Self> {
-        let program = Path::new("/usr/sbin/pgbouncer");
-        if !program.exists() {
-            return None;
-        }
-        let port = free_port();
-        // Their reader is the server's user too.
-        let write = |name: &str, text: &str| -> PathBuf {
-            let path = cluster.dir().join(format!("pgbouncer-{port}.{name}"));
-            fs::write(&path, text).expect("the directory is writable");
-            path
-        };
-        let users = write("users", "\"postgres\" \"\"\n");
+    /// Starts `PgBouncer` in transaction mode; `None`, and a line that says so, where it is not
+    /// installed.
+    pub async fn start(cluster: &Cluster, settings: &str) -> Option<Self> {
+        let program = tool("pgbouncer")?;
+        let (port, server) = (free_port(), cluster.port());
         let config = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
-             listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={}\n\
-             pool_mode=transaction\n{settings}\n",
-            cluster.port(),
-            users.display()
+            "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\n\
+             listen_addr=127.0.0.1\nlisten_port={port}\nunix_socket_dir=\nauth_type=any\n\
+             pool_mode=transaction\n{settings}\n"
         );
-        let config = write("ini", &config);
-        let mut command = Command::new(program);
-        if let Some((uid, gid)) = cluster.owner() {
-            command.uid(uid).gid(gid);
-        }
-        let mut process = Process::start(command.arg("-q").arg(config));
-        wait_until("PgBouncer listens", || {
-            if let Some(status) = process.ended() {
-                panic!("PgBouncer ended with {status}: {}", process.output());
-            }
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        // Its reader is the server's user too.
+        let file = cluster.dir().join(format!("pgbouncer-{port}.ini"));
+        std::fs::write(&file, config).expect("the directory is writable");
+        let mut process = Process::start(cluster.command(program).arg("-q").arg(file));
+        process.listens_on(port).await;
         Some(Self {
             port,
             _process: process,

@@ -2,7 +2,7 @@
 //! Unix socket and loopback TCP, that a test may kill and start again.
 //!
 //! Nothing here relies on a server that runs on the machine; only on its binaries. Postgres
-//! refuses to run as root, so a test run as root hands the cluster to `postgres` or `nobody`.
+//! refuses to run as root, so a test run as root hands the cluster to `nobody`.
 //! A shell waits on a pipe held by the test process and takes the cluster down when that process
 //! is gone, however it went: statics are never dropped, and a killed test run drops nothing.
 
@@ -11,15 +11,16 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
-use socket2::{Domain, Socket, Type};
 use sqlx::Connection as _;
+use tokio::net::TcpSocket;
 
-use super::faulty_disk::FaultyDisk;
 use super::or_return;
+use super::process::Process;
+use super::small_disk::SmallDisk;
 use super::sql::{shell, sql};
 use super::store::{program, quick_dir};
 use super::wait::Must;
@@ -28,15 +29,13 @@ use super::wait::Must;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running Postgres and its directory. Dropped: stopped and removed.
-#[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
     bin: PathBuf,
     port: u16,
-    owner: Option<(u32, u32)>,
-    server: Mutex<Option<Child>>,
+    server: Mutex<Option<Process>>,
     /// Takes the cluster down when this process is gone; its stdin is the pipe it waits on.
-    reaper: Mutex<Child>,
+    reaper: Child,
 }
 
 impl Cluster {
@@ -58,44 +57,51 @@ impl Cluster {
     pub fn start() -> Self {
         let cluster = Self::bare();
         cluster.init();
-        cluster.start_again();
+        cluster.start_with(&[]);
         cluster
     }
 
-    /// As [`Self::start`], with its tables on this disk. The server's log of changes is on another
-    /// one.
-    pub fn start_on(disk: &FaultyDisk) -> Self {
+    /// As [`Self::start`], with its tables on a disk of their own, which is returned too. The
+    /// server's log of changes is on another one.
+    pub fn start_on_small_disk() -> Option<(SmallDisk, Self)> {
         let cluster = Self::bare();
         cluster.init();
-        cluster.start_in(&disk.of(&cluster.data().join("base")), &[]);
-        cluster
+        let (tables, disk) = (cluster.data().join("base"), cluster.dir.join("disk"));
+        fs::create_dir(&disk).expect("the directory is ours");
+        let small = SmallDisk::over(&disk)?;
+        copy(&tables.join("."), &disk);
+        fs::remove_dir_all(&tables).expect("it is ours");
+        std::os::unix::fs::symlink(&disk, &tables).expect("it is ours");
+        cluster.start_with(&[]);
+        Some((small, cluster))
     }
 
     /// A directory, a port and a reaper; no data yet, and no server.
     pub(super) fn bare() -> Self {
         let bin = binaries().expect("Postgres is not installed: apt-get install postgresql");
-        let owner = owner();
         let dir = quick_dir().keep();
-        if let Some((uid, gid)) = owner {
+        if let Some((uid, gid)) = owner() {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
-        let reaper = start_reaper(&dir, REAPER);
         Self {
             port: free_port(),
             server: Mutex::new(None),
-            reaper: Mutex::new(reaper),
+            reaper: start_reaper(&dir, REAPER),
             dir,
             bin,
-            owner,
         }
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Process>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A fresh, empty database; returns its URL (over loopback TCP).
     pub async fn create_database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        self.execute("postgres", &format!("CREATE DATABASE {name}"))
-            .await;
+        let create = format!("CREATE DATABASE {name}");
+        self.execute("postgres", &create).await;
         self.url(&name)
     }
 
@@ -113,11 +119,8 @@ impl Cluster {
 
     /// The same over the Unix socket.
     pub fn socket_url(&self, database: &str) -> String {
-        format!(
-            "postgres://postgres@{}:{}/{database}",
-            self.dir.display().to_string().replace('/', "%2F"),
-            self.port
-        )
+        let dir = self.dir.display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{dir}:{}/{database}", self.port)
     }
 
     /// The TCP port.
@@ -128,21 +131,18 @@ impl Cluster {
     /// Kills every process of the server with SIGKILL and waits until they are gone, as a power
     /// cut would end them. Data that was not fsynced may still be in the kernel's cache.
     pub fn kill9(&self) {
-        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut postmaster = or_return!(server.take());
+        let mut postmaster = or_return!(self.server().take());
         // Or it forks another one meanwhile, which would live on.
-        signal(postmaster.id(), Signal::STOP);
+        postmaster.signal(Signal::STOP);
         wait_until("the postmaster has stopped", || {
             stat(postmaster.id()).is_none_or(|(state, _)| matches!(state, 'T' | 'Z'))
         });
         let children = children_of(postmaster.id());
-        signal(postmaster.id(), Signal::KILL);
+        postmaster.signal(Signal::KILL);
         for child in &children {
             signal(*child, Signal::KILL);
         }
-        postmaster
-            .wait()
-            .expect("the server is a child of this process");
+        postmaster.gone();
         wait_until("the server's processes are gone", || {
             children.iter().all(|child| !alive(*child))
         });
@@ -160,9 +160,8 @@ impl Cluster {
     }
 
     fn signal_all(&self, what: Signal) {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(postmaster) = server.as_ref() {
-            signal(postmaster.id(), what);
+        if let Some(postmaster) = &*self.server() {
+            postmaster.signal(what);
             for child in children_of(postmaster.id()) {
                 signal(child, what);
             }
@@ -175,90 +174,52 @@ impl Cluster {
     }
 
     fn end(&self, how: Signal) {
-        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut postmaster) = server.take() {
-            signal(postmaster.id(), how);
-            postmaster
-                .wait()
-                .expect("the server is a child of this process");
+        if let Some(mut postmaster) = self.server().take() {
+            postmaster.signal(how);
+            postmaster.gone();
         }
     }
 
-    /// Starts the server after [`Self::stop`] or [`Self::kill9`], on the same port, and waits
-    /// until it accepts connections.
-    ///
-    /// # Panics
-    ///
-    /// With the server's log, when it does not start.
-    pub fn start_again(&self) {
-        self.start_with(&[]);
-    }
-
-    /// The same with settings of the caller's, such as `fsync=off`.
+    /// Starts the server, on the same port as before, with these settings beside its own, such as
+    /// `fsync=off`, and waits until it accepts connections.
     ///
     /// # Panics
     ///
     /// With the server's log, when it does not start.
     pub fn start_with(&self, settings: &[&str]) {
-        self.start_in(&[], settings);
-    }
-
-    fn start_in(&self, environment: &[(&str, PathBuf)], settings: &[&str]) {
-        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut server = self.server();
         assert!(server.is_none(), "the server runs already");
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("log"))
-            .expect("the log can be written");
         let mut command = self.command("postgres");
-        command
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .arg("-D")
-            .arg(self.data())
-            .args(["-p", &self.port.to_string()])
-            .arg("-k")
-            .arg(&self.dir);
-        for setting in [
+        command.arg("-D").arg(self.data()).arg("-k").arg(&self.dir);
+        command.args(["-p", &self.port.to_string()]);
+        let own = [
             "listen_addresses=127.0.0.1",
             "max_connections=200",
             // In its directory, and gone with it.
             "dynamic_shared_memory_type=mmap",
             "shared_buffers=32MB",
-        ]
-        .iter()
-        .chain(settings)
-        {
+        ];
+        for setting in own.iter().chain(settings) {
             command.args(["-c", setting]);
         }
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("postgres can be run");
+        let mut postmaster = Process::start(&mut command);
         wait_until("Postgres is ready", || {
-            if let Ok(Some(status)) = child.try_wait() {
-                panic!("Postgres ended with {status}:\n{}", self.log());
-            }
-            self.says_ready(child.id())
+            assert_eq!(postmaster.ended(), None, "Postgres ended");
+            self.says_ready(postmaster.id())
         });
-        *server = Some(child);
+        *server = Some(postmaster);
     }
 
-    /// Everything the server has logged.
+    /// Everything the server has logged since its latest start.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+        let server = self.server();
+        let server = server.as_ref().expect("it has been started");
+        server.lines().join("\n")
     }
 
-    /// The directory of the socket and the log; the data lies below it.
+    /// The directory of the socket; the data lies below it.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// The user and group that the server runs as, where it is not this process's own.
-    pub fn owner(&self) -> Option<(u32, u32)> {
-        self.owner
     }
 
     fn locales(&self) -> PathBuf {
@@ -298,12 +259,9 @@ impl Cluster {
     pub(super) fn init(&self) {
         let built = fs::metadata(self.bin.join("postgres")).and_then(|file| file.modified());
         let built = built.expect("it is installed").duration_since(UNIX_EPOCH);
-        let name = format!(
-            "postgres-{}-{}",
-            built.expect("a date of today").as_nanos(),
-            self.owner.map_or(0, |(uid, _)| uid)
-        );
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let built = built.expect("a date of today").as_nanos();
+        let uid = owner().map_or(0, |(uid, _)| uid);
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{built}-{uid}"));
         if kept.exists() {
             copy(&kept, &self.data());
             return;
@@ -319,31 +277,26 @@ impl Cluster {
 
     /// Sorts by the rules of a language, so that a query that forgets `COLLATE "C"` shows.
     fn initdb(&self) {
-        let output = self
-            .command("initdb")
+        let mut command = self.command("initdb");
+        command
             .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
             .args(["--no-sync", "--locale=C.UTF-8"])
-            .args(["--locale-provider=icu", "--icu-locale=en-US"])
-            .arg("-D")
-            .arg(self.data())
-            .output()
-            .expect("initdb can be run");
-        assert!(
-            output.status.success(),
-            "initdb failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+            .args(["--locale-provider=icu", "--icu-locale=en-US", "-D"]);
+        let output = command.arg(self.data()).output();
+        let output = output.expect("initdb can be run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "initdb failed: {said}");
     }
 
-    /// One of the server's programs, run as the server's user.
-    pub(super) fn command(&self, program: &str) -> Command {
+    /// One of the server's programs, or any other, run as the server's user.
+    pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(&self.dir).env("LC_ALL", "C.UTF-8");
         let locales = self.locales();
         if locales.exists() {
             command.env("LOCPATH", locales);
         }
-        if let Some((uid, gid)) = self.owner {
+        if let Some((uid, gid)) = owner() {
             command.uid(uid).gid(gid);
         }
         command
@@ -356,9 +309,8 @@ impl Drop for Cluster {
         // At once: nothing in there is worth a checkpoint any more. Killed, it would leave its
         // shared memory behind.
         self.end(Signal::QUIT);
-        let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(reaper.stdin.take());
-        let _ = reaper.wait();
+        drop(self.reaper.stdin.take());
+        let _ = self.reaper.wait();
     }
 }
 
@@ -371,39 +323,21 @@ fn copy(from: &Path, to: &Path) {
 
 /// The programs of the newest Postgres installed: Debian's places first, then the path.
 pub fn binaries() -> Option<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let version = entry.file_name().to_str()?.parse().ok()?;
-            let bin = entry.path().join("bin");
-            bin.join("initdb").exists().then_some((version, bin))
-        })
-        .collect();
-    found.sort();
-    let newest = found.pop().map(|(_, bin)| bin);
+    let found = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let found = found.flatten().filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let bin = entry.path().join("bin");
+        bin.join("initdb").exists().then_some((version, bin))
+    });
+    let newest = found.max().map(|(_, bin)| bin);
     newest.or_else(|| Some(program("initdb")?.parent()?.to_owned()))
 }
 
-/// The user that the server runs as, when the tests run as root.
-pub(super) fn owner() -> Option<(u32, u32)> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let passwd = fs::read_to_string("/etc/passwd").expect("/etc/passwd can be read");
-    let find = |name: &str| {
-        passwd.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            (fields.next()? == name).then_some(())?;
-            Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
-        })
-    };
-    Some(
-        find("postgres")
-            .or_else(|| find("nobody"))
-            .expect("there is a user postgres or nobody"),
-    )
+/// The user that the server runs as, when the tests run as root: `nobody`.
+pub fn owner() -> Option<(u32, u32)> {
+    rustix::process::geteuid()
+        .is_root()
+        .then_some((65534, 65534))
 }
 
 /// Takes a cluster down. A pid is only believed while the process still stands in its data
@@ -447,10 +381,9 @@ pub fn free_port() -> u16 {
 /// Looks without listening. A child that is being started holds a copy of each socket until it
 /// executes its program: one that listens would keep the port from its new owner.
 fn can_be_bound(port: u16) -> bool {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
-    socket.set_reuse_address(true).expect("it can be set");
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    socket.bind(&address.into()).is_ok()
+    let socket = TcpSocket::new_v4().expect("a socket can be made");
+    socket.set_reuseaddr(true).expect("it can be set");
+    socket.bind(([127, 0, 0, 1], port).into()).is_ok()
 }
 
 pub(super) fn signal(pid: u32, what: Signal) {

@@ -3,14 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tokio::net::TcpStream;
 
 use super::wait::eventually;
@@ -20,7 +18,8 @@ pub struct Process {
     name: String,
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
-    deaf: Arc<AtomicBool>,
+    /// While it is locked, no further line of its output is read, and its pipes stay open.
+    pub deaf: Arc<tokio::sync::Mutex<()>>,
     readers: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -37,8 +36,8 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let deaf = Arc::new(AtomicBool::new(false));
+        let lines = Arc::default();
+        let deaf = Arc::default();
         let readers = vec![
             keep(child.stdout.take(), &lines, &deaf),
             keep(child.stderr.take(), &lines, &deaf),
@@ -49,19 +48,6 @@ impl Process {
             lines,
             deaf,
             readers,
-        }
-    }
-
-    /// From its next line on nothing of its output is read, and its pipes stay open.
-    pub fn stop_reading(&self) {
-        self.deaf.store(true, Ordering::Release);
-    }
-
-    /// Ends that.
-    pub fn read_on(&self) {
-        self.deaf.store(false, Ordering::Release);
-        for reader in &self.readers {
-            reader.thread().unpark();
         }
     }
 
@@ -81,14 +67,11 @@ impl Process {
     }
 
     fn status(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
         let status = status.expect("an own child has a status");
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        kilobytes
-            .and_then(|number| number.parse::<u64>().ok())
-            .expect("a size in kB")
-            << 10
+        let (_, size) = status.split_once(field).expect("it has a size");
+        let kilobytes = size.split_whitespace().next().map(str::parse::<u64>);
+        kilobytes.expect("a size").expect("in kB") << 10
     }
 
     /// Its output so far.
@@ -114,7 +97,7 @@ impl Process {
     /// for one, while its child is stopped between vfork and exec.
     pub async fn stop(&self) {
         self.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.child.id());
+        let tasks = format!("/proc/{}/task", self.id());
         eventually("every thread to stop", || async {
             let stopped = |task: std::fs::DirEntry| {
                 let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
@@ -131,7 +114,7 @@ impl Process {
     pub fn kill9(&mut self) {
         // Fails only if it has been waited for already, and then it is gone.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.gone();
     }
 
     /// Waits until it listens on this port of the loopback.
@@ -139,16 +122,12 @@ impl Process {
     /// # Panics
     /// If it ends instead.
     pub async fn listens_on(&mut self, port: u16) {
-        let name = self.name.clone();
-        eventually(&format!("{name} to listen"), || {
-            let ended = self.ended();
-            let name = &name;
-            async move {
-                assert!(ended.is_none(), "{name} ended, {ended:?}");
-                TcpStream::connect(("127.0.0.1", port)).await.ok()
-            }
-        })
-        .await;
+        let what = format!("{} to listen", self.name);
+        let connected = || {
+            assert_eq!(self.ended(), None, "{what}");
+            async move { TcpStream::connect(("127.0.0.1", port)).await.ok() }
+        };
+        eventually(&what, connected).await;
     }
 
     /// Waits for a line of its output in which this finds something.
@@ -160,10 +139,8 @@ impl Process {
             let ended = self.ended();
             let found = self.lines().iter().find_map(|line| find(line));
             let name = &self.name;
-            assert!(
-                found.is_some() || ended.is_none(),
-                "{name} ended before {what}, {ended:?}"
-            );
+            let early = found.is_none() && ended.is_some();
+            assert!(!early, "{name} ended before {what}, {ended:?}");
             std::future::ready(found)
         })
         .await
@@ -185,10 +162,7 @@ impl Process {
     /// Waits for it to end by itself.
     pub async fn exit(&mut self) -> ExitStatus {
         let what = format!("{} to exit", self.name);
-        eventually(&what, || {
-            std::future::ready(self.child.try_wait().ok().flatten())
-        })
-        .await
+        eventually(&what, || std::future::ready(self.ended())).await
     }
 }
 
@@ -197,12 +171,8 @@ impl Drop for Process {
         self.kill9();
         if std::thread::panicking() {
             let lines = self.lines();
-            let from = lines.len().saturating_sub(60);
-            eprintln!(
-                "--- the last lines of {} ---\n{}",
-                self.name,
-                lines[from..].join("\n")
-            );
+            let last = lines[lines.len().saturating_sub(60)..].join("\n");
+            eprintln!("--- the last lines of {} ---\n{last}", self.name);
         }
     }
 }
@@ -210,50 +180,34 @@ impl Drop for Process {
 fn keep(
     stream: Option<impl Read + Send + 'static>,
     lines: &Arc<Mutex<Vec<String>>>,
-    deaf: &Arc<AtomicBool>,
+    deaf: &Arc<tokio::sync::Mutex<()>>,
 ) -> std::thread::JoinHandle<()> {
     let stream = stream.expect("both streams are pipes");
     let (lines, deaf) = (Arc::clone(lines), Arc::clone(deaf));
     std::thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = Vec::new();
-        while stream
-            .read_until(b'\n', &mut line)
-            .is_ok_and(|read| read > 0)
-        {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             lines.lock().expect("readers do not panic").push(text);
-            line.clear();
-            while deaf.load(Ordering::Acquire) {
-                std::thread::park();
-            }
+            drop(deaf.blocking_lock());
         }
     })
 }
 
 /// A program and all that it starts, which are stopped and continued as one.
-pub struct Group(Process);
+pub struct Group {
+    pub leader: Process,
+}
 
 impl Group {
     /// Starts it as the leader of a process group of its own.
     pub fn start(command: &mut Command) -> Self {
-        Self(Process::start(command.process_group(0)))
-    }
-
-    /// Stops it; returns when the leader has stopped.
-    pub async fn stop(&self) {
-        self.signal(Signal::STOP);
-        self.0.stop().await;
-    }
-
-    /// The process that leads it.
-    pub fn leader(&self) -> &Process {
-        &self.0
+        let leader = Process::start(command.process_group(0));
+        Self { leader }
     }
 
     pub fn signal(&self, signal: Signal) {
         // The leader has not been waited for, so the group's id is still its own.
-        kill_process_group(Pid::from_child(&self.0.child), signal)
+        kill_process_group(Pid::from_child(&self.leader.child), signal)
             .expect("an own group takes signals");
     }
 }
@@ -268,11 +222,8 @@ impl Drop for Group {
 /// own ends.
 pub fn many_descriptors() -> usize {
     let now = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    let _ = setrlimit(Resource::Nofile, raised);
+    let current = now.maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
     let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
     usize::try_from(most).unwrap_or(usize::MAX)
 }
@@ -282,9 +233,7 @@ pub fn many_descriptors() -> usize {
 /// # Panics
 /// If the kernel does not allow it.
 pub fn on_one_core() {
-    let mut cores = sched_getaffinity(None).expect("this thread runs somewhere");
-    let first = (0..CpuSet::MAX_CPU).find(|core| cores.is_set(*core));
-    cores.clear();
-    cores.set(first.expect("it runs somewhere"));
-    sched_setaffinity(None, &cores).expect("fewer cores are always allowed");
+    let mut core = CpuSet::new();
+    core.set(sched_getcpu());
+    sched_setaffinity(None, &core).expect("fewer cores are always allowed");
 }

@@ -76,13 +76,6 @@ impl Config {
         config.text()
     }
 
-    /// The file in a directory of its own.
-    fn written(&self) -> (TempDir, PathBuf) {
-        let dir = TempDir::new().expect("a temporary directory");
-        let file = write_config(dir.path(), &self.text_for(dir.path()));
-        (dir, file)
-    }
-
     /// The file's text.
     pub fn text(&self) -> String {
         serde_saphyr::to_string(&self.file).expect("plain data can be written")
@@ -137,6 +130,12 @@ pub struct Starting {
     _dir: TempDir,
 }
 
+impl Starting {
+    async fn end(mut self) -> (ExitStatus, String) {
+        (self.process.exit().await, self.process.output())
+    }
+}
+
 impl Proxy {
     /// Starts it and waits until it listens.
     pub async fn start(config: &Config) -> Self {
@@ -145,8 +144,7 @@ impl Proxy {
 
     /// A proxy before an upstream of its own, with this laid over [`Config::new`].
     pub async fn before(store: &Store, more: &str) -> (Upstream, Self) {
-        let upstream = Upstream::start().await;
-        let proxy = Self::start(&Config::new(&upstream, store).with(more)).await;
+        let (upstream, _, proxy) = Self::with_config(store, more).await;
         (upstream, proxy)
     }
 
@@ -158,20 +156,19 @@ impl Proxy {
 
     /// As [`Self::start`], with an environment and flags over the file.
     pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
-        let (dir, command) = serving(config, command, flags);
+        let (dir, command) = with_file(config, command, &[&["serve"], flags].concat());
         Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
     /// As [`Self::start`], where the store is not fit to make it ready.
     pub async fn start_unready(config: &Config) -> Self {
-        let (dir, command) = serving(config, fencepost(), &[]);
+        let (dir, command) = with_file(config, fencepost(), &["serve"]);
         Self::until_it_listens(dir, command, Some(config.store.clone())).await
     }
 
     /// Starts it, and waits for nothing.
     pub fn starting(config: &Config) -> Starting {
-        let (dir, process) = started(config, fencepost(), &["serve"]);
-        Starting { process, _dir: dir }
+        started(config, fencepost(), &["serve"])
     }
 
     /// Runs `fencepost serve` without a file, in a directory of its own.
@@ -183,10 +180,8 @@ impl Proxy {
 
     async fn run_in(dir: TempDir, command: Command, store: Option<Store>) -> Self {
         let proxy = Self::until_it_listens(dir, command, store).await;
-        eventually(READY, || async {
-            (proxy.ask("/readyz").await.status() == 200).then_some(())
-        })
-        .await;
+        let is_ready = || async { (proxy.ask("/readyz").await.status() == 200).then_some(()) };
+        eventually(READY, is_ready).await;
         proxy
     }
 
@@ -202,37 +197,22 @@ impl Proxy {
         }
     }
 
-    /// Starts a run that is expected to refuse; returns its exit status and what it wrote.
-    pub async fn refused(config: &Config) -> (ExitStatus, String) {
-        Self::run_with(config, &["serve"]).await
-    }
-
-    /// As [`Self::refused`], by way of `runner`, which gets the command as arguments.
+    /// As [`Self::run_with`] `serve`, by way of `runner`, which gets the command as arguments.
     pub async fn refused_under(config: &Config, mut runner: Command) -> (ExitStatus, String) {
         runner.arg(binary());
-        Self::run_to_the_end(config, runner, &["serve"]).await
+        started(config, runner, &["serve"]).end().await
     }
 
     /// Runs another command to its end with `--config`.
     pub async fn run_with(config: &Config, arguments: &[&str]) -> (ExitStatus, String) {
-        Self::run_to_the_end(config, fencepost(), arguments).await
+        started(config, fencepost(), arguments).end().await
     }
 
     /// As [`Self::run_with`], until it has written `sign`; then kills it.
     pub async fn interrupted_with(config: &Config, arguments: &[&str], sign: &str) {
-        let (_dir, mut process) = started(config, fencepost(), arguments);
         let is_sign = |line: &str| line.contains(sign).then_some(());
-        process.says(sign, is_sign).await;
-    }
-
-    async fn run_to_the_end(
-        config: &Config,
-        command: Command,
-        arguments: &[&str],
-    ) -> (ExitStatus, String) {
-        let (_dir, mut process) = started(config, command, arguments);
-        let status = process.exit().await;
-        (status, process.output())
+        let mut started = started(config, fencepost(), arguments);
+        started.process.says(sign, is_sign).await;
     }
 
     /// As [`Self::start`], with the file where Kubernetes would mount a `ConfigMap`: behind two
@@ -242,8 +222,9 @@ impl Proxy {
         let text = config.text_for(dir.path());
         mount(dir.path(), "first", &[("fencepost.yaml", &text)]);
         let mut command = fencepost();
-        command.arg("serve").arg("--config");
-        command.arg(dir.path().join("fencepost.yaml"));
+        command
+            .args(["serve", "--config"])
+            .arg(dir.path().join("fencepost.yaml"));
         Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
@@ -260,7 +241,7 @@ impl Proxy {
 
     /// As [`Self::rewrite`], with any text.
     pub fn rewrite_text(&self, text: &str) {
-        write_config(self.dir.path(), text);
+        put(self.dir.path(), "fencepost.yaml", text);
     }
 
     /// The data port.
@@ -387,19 +368,14 @@ impl Proxy {
         labels: &[(&str, &str)],
         fits: impl Fn(f64) -> bool,
     ) {
-        eventually(&format!("{name}{labels:?}"), || async {
-            fits(self.sum(name, labels).await).then_some(())
-        })
-        .await;
+        let fit = || async { fits(self.sum(name, labels).await).then_some(()) };
+        eventually(&format!("{name}{labels:?}"), fit).await;
     }
 
     /// Every log line that is JSON, its own fields flattened into it.
     pub fn logs(&self) -> Vec<Value> {
-        self.process
-            .lines()
-            .iter()
-            .filter_map(|line| flat(line))
-            .collect()
+        let lines = self.process.lines();
+        lines.iter().filter_map(|line| flat(line)).collect()
     }
 
     /// The first line of the log that is such a one, once it has been read.
@@ -433,23 +409,23 @@ impl Proxy {
     }
 }
 
-/// What serves with this configuration, which lies in the directory.
-fn serving(config: &Config, mut command: Command, flags: &[&str]) -> (TempDir, Command) {
-    let (dir, file) = config.written();
-    command.arg("serve").arg("--config").arg(file).args(flags);
+/// A command with this configuration, which lies in the directory.
+fn with_file(config: &Config, mut command: Command, arguments: &[&str]) -> (TempDir, Command) {
+    let dir = TempDir::new().expect("a temporary directory");
+    let file = put(dir.path(), "fencepost.yaml", &config.text_for(dir.path()));
+    command.args(arguments).arg("--config").arg(file);
     (dir, command)
 }
 
-/// A command with this configuration, which lies in the directory.
-fn started(config: &Config, mut command: Command, arguments: &[&str]) -> (TempDir, Process) {
-    let (dir, file) = config.written();
-    let process = Process::start(command.args(arguments).arg("--config").arg(file));
-    (dir, process)
+fn started(config: &Config, command: Command, arguments: &[&str]) -> Starting {
+    let (dir, mut command) = with_file(config, command, arguments);
+    let process = Process::start(&mut command);
+    Starting { process, _dir: dir }
 }
 
-/// Puts the configuration file into a directory, in one step.
-fn write_config(dir: &Path, text: &str) -> PathBuf {
-    let (new, file) = (dir.join("fencepost.yaml.new"), dir.join("fencepost.yaml"));
+/// Puts a file into a directory in one step, or in the place of the one that was there.
+pub fn put(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
     std::fs::write(&new, text).expect("the directory is writable");
     std::fs::rename(&new, &file).expect("the directory is writable");
     file
@@ -475,18 +451,11 @@ pub fn mount(dir: &Path, version: &str, files: &[(&str, &str)]) {
 
 /// The addresses in the line that says that the proxy listens.
 fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let line = flat(line)?;
-    if line["message"] != "listening" {
-        return None;
-    }
+    let line = flat(line).filter(|line| line["message"] == "listening")?;
     let address = |name: &str| line[name].as_str()?.parse().ok();
-    let data = if line["data"].as_str()?.starts_with("unix:") {
-        // The test knows its path.
-        SocketAddr::from(([127, 0, 0, 1], 0))
-    } else {
-        address("data")?
-    };
-    Some((data, address("admin")?))
+    // The path of a Unix socket the test knows.
+    let unix = SocketAddr::from(([127, 0, 0, 1], 0));
+    Some((address("data").unwrap_or(unix), address("admin")?))
 }
 
 /// A JSON log line as one flat object.

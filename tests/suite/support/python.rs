@@ -1,39 +1,21 @@
 //! The tests' own programs in Python: what reads YAML, renders charts.
 
 use super::proxy::fencepost;
-use super::skip::{is_skipped, lacks};
+use super::skip::{is_skipped, or_lacks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-/// Of each package of `tests/tools/requirements.txt` and `programs.txt` that a test uses, a module.
-const PACKAGES: &str = "aiohttp boto3 celery cheroot flask_cors grpc helm_python httpbin httpx kosoku \
-     kubernetes_validate moto opentelemetry.proto patroni psycopg redbot redis requests schemathesis \
-     temporalio webdav_tck websocket wsgidav yaml";
-
-/// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
-/// so, if there is none.
+/// The Python for which `tests/run.sh` has installed `tests/tools/requirements.txt`; `None`, and a
+/// line that says so, if there is none.
 pub fn python() -> Option<PathBuf> {
-    // To look for a package takes no time; to import them all takes a second.
-    static HAS_PACKAGES: OnceLock<bool> = OnceLock::new();
-    let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
-        PathBuf::from,
+    let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map(PathBuf::from);
+    let own = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/target/tools/python/bin/python"
     );
-    let has_packages = || {
-        let mut look = Command::new(&python);
-        look.arg("-c").arg(
-            "from importlib.util import find_spec; import sys\n\
-             sys.exit(not all(find_spec(name) for name in sys.argv[1].split()))",
-        );
-        let found = look.arg(PACKAGES).output();
-        found.is_ok_and(|output| output.status.success())
-    };
-    let there = !is_skipped("python-tools") && *HAS_PACKAGES.get_or_init(has_packages);
-    if !there {
-        lacks("python-tools");
-    }
-    there.then_some(python)
+    let python = python.unwrap_or_else(|| own.into());
+    let there = !is_skipped("python-tools") && python.is_file();
+    or_lacks(there.then_some(python), "python-tools")
 }
 
 /// A program in Python below `tests`, run by this one.
@@ -59,11 +41,8 @@ pub fn script(python: &Path, name: &str) -> Command {
 /// Runs one of these programs that prints a line per case: it must find nothing wrong, and look at
 /// no fewer than `cases`. It gets the binary under test.
 pub fn check_cases(script: &mut Command, cases: usize) {
-    let output = script
-        .arg("--fencepost")
-        .arg(fencepost().get_program())
-        .output()
-        .expect("Python can be run");
+    script.arg("--fencepost").arg(fencepost().get_program());
+    let output = script.output().expect("Python can be run");
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");

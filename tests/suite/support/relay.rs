@@ -17,7 +17,6 @@ mod frames;
 mod statement;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{RelayLink, accept};
 pub use self::statement::Statement;
-use super::wait::{eventually, soon};
+use super::wait::{Must as _, eventually, soon};
 
 /// Where something may be made to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,15 +61,10 @@ pub struct Relay {
 impl Relay {
     /// In front of the Postgres at this port of the loopback.
     pub async fn start(cluster_port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .expect("loopback has a free port");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).must().await;
         let port = listener.local_addr().expect("it is bound").port();
         let desk = Arc::new(RelayShared {
             target: cluster_port,
-            refuses: AtomicBool::new(false),
-            lost: AtomicUsize::new(0),
-            next_trap: AtomicU64::new(0),
             news: watch::Sender::new(News::Pass),
             state: Mutex::default(),
         });
@@ -96,21 +90,17 @@ impl Relay {
 
     /// The next time that the point is passed, once. Of many that fit, the one armed first.
     pub fn arm(&self, point: Point, action: Action) -> Trap {
-        let id = self.desk.next_trap.fetch_add(1, Ordering::Relaxed);
-        let stage = watch::Sender::new(TrapStage::default());
-        let trap = Trap {
-            id,
-            point,
-            desk: Arc::clone(&self.desk),
-            stage: stage.clone(),
-        };
-        self.desk.lock().armed.push(Armed {
-            id,
+        let armed = Arc::new(Armed {
             point,
             action,
-            stage,
+            sprung: CancellationToken::new(),
+            released: CancellationToken::new(),
         });
-        trap
+        self.desk.lock().armed.push(Arc::clone(&armed));
+        Trap {
+            armed,
+            desk: Arc::clone(&self.desk),
+        }
     }
 
     /// From now on, each request and each answer takes so much longer. Zero: no more.
@@ -127,7 +117,7 @@ impl Relay {
     /// How many notifications have been dropped, those not counted that a subscription sends
     /// itself.
     pub fn lost(&self) -> usize {
-        self.desk.lost.load(Ordering::Relaxed)
+        self.desk.lock().lost
     }
 
     /// Keeps every notification back, or delivers those that were.
@@ -144,78 +134,65 @@ impl Relay {
 
     /// New connections are reset at once, or no more.
     pub fn refuse(&self, yes: bool) {
-        self.desk.refuses.store(yes, Ordering::Relaxed);
+        self.desk.lock().refuses = yes;
     }
 
     /// Waits until so many notifications have been dropped.
     pub async fn until_lost(&self, count: usize) {
-        eventually(&format!("{count} lost notifications"), || async {
-            (self.lost() >= count).then_some(())
-        })
-        .await;
+        let lost = || async { (self.lost() >= count).then_some(()) };
+        eventually(&format!("{count} lost notifications"), lost).await;
     }
 
     /// Waits until so many of these statements have been sent to the server.
     pub async fn until_passed(&self, statement: Statement, count: usize) {
-        eventually(&format!("{count} of {statement:?} to pass"), || async {
-            (self.passed(statement) >= count).then_some(())
-        })
-        .await;
+        let passed = || async { (self.passed(statement) >= count).then_some(()) };
+        eventually(&format!("{count} of {statement:?} to pass"), passed).await;
     }
 
     /// How many of these statements have been sent to the server.
     pub fn passed(&self, statement: Statement) -> usize {
         let passed = &self.desk.lock().passed;
-        let fitting = passed.iter().filter(|(kind, _)| statement.takes(**kind));
-        fitting.map(|(_, count)| count).sum()
+        passed.get(&statement).copied().unwrap_or_default()
     }
 }
 
 /// Waits at a point. Dropped, it is disarmed, and lets go of what it holds.
 #[must_use]
 pub struct Trap {
-    id: u64,
-    point: Point,
+    armed: Arc<Armed>,
     desk: Arc<RelayShared>,
-    stage: watch::Sender<TrapStage>,
+}
+
+struct Armed {
+    point: Point,
+    action: Action,
+    sprung: CancellationToken,
+    released: CancellationToken,
 }
 
 impl Trap {
     /// Waits until the point is passed: it holds then, or the connection has been cut.
     pub async fn sprung(&self) {
-        let what = format!("{:?} to be passed", self.point);
-        let mut stage = self.stage.subscribe();
-        let _ = soon(&what, stage.wait_for(|stage| stage.sprung)).await;
+        let what = format!("{:?} to be passed", self.armed.point);
+        soon(&what, self.armed.sprung.cancelled()).await;
     }
 
     pub fn has_sprung(&self) -> bool {
-        self.stage.borrow().sprung
+        self.armed.sprung.is_cancelled()
     }
 
     /// Lets what is held go on. Before it has sprung: it will not hold.
     pub fn release(&self) {
-        self.stage.send_modify(|stage| stage.released = true);
+        self.armed.released.cancel();
     }
 }
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        self.desk.lock().armed.retain(|armed| armed.id != self.id);
+        let is_other = |armed: &Arc<Armed>| !Arc::ptr_eq(armed, &self.armed);
+        self.desk.lock().armed.retain(is_other);
         self.release();
     }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct TrapStage {
-    sprung: bool,
-    released: bool,
-}
-
-struct Armed {
-    id: u64,
-    point: Point,
-    action: Action,
-    stage: watch::Sender<TrapStage>,
 }
 
 /// The fate of notifications.
@@ -229,9 +206,6 @@ enum News {
 /// The state that all connections share.
 struct RelayShared {
     target: u16,
-    refuses: AtomicBool,
-    lost: AtomicUsize,
-    next_trap: AtomicU64,
     news: watch::Sender<News>,
     /// Never held across an await.
     state: Mutex<RelayState>,
@@ -239,7 +213,9 @@ struct RelayShared {
 
 #[derive(Default)]
 struct RelayState {
-    armed: Vec<Armed>,
+    armed: Vec<Arc<Armed>>,
+    refuses: bool,
+    lost: usize,
     each_way: Duration,
     passed: HashMap<Statement, usize>,
     /// Cuts every connection of now.
@@ -259,25 +235,25 @@ impl RelayShared {
     }
 
     /// Passes a point; `false`: what came here goes no further.
-    async fn pass(&self, fits: impl Fn(Point) -> bool, link: &RelayLink) -> bool {
+    async fn pass(&self, at: fn(Statement) -> Point, what: Statement, link: &RelayLink) -> bool {
         let armed = {
             let armed = &mut self.lock().armed;
-            let at = armed.iter().position(|armed| fits(armed.point));
-            at.map(|at| armed.remove(at))
+            let here = [at(what), at(Statement::Any)];
+            let first = armed.iter().position(|armed| here.contains(&armed.point));
+            first.map(|first| armed.remove(first))
         };
-        let Some(Armed { action, stage, .. }) = armed else {
+        let Some(armed) = armed else {
             return true;
         };
-        if action == Action::Cut {
+        if armed.action == Action::Cut {
             link.cut.cancel();
             link.gone.cancelled().await;
         }
-        stage.send_modify(|stage| stage.sprung = true);
-        let mut stage = stage.subscribe();
-        let released = stage.wait_for(|stage| stage.released);
-        match action {
+        armed.sprung.cancel();
+        let released = armed.released.cancelled();
+        match armed.action {
             Action::Cut => return false,
-            Action::Hold => drop(released.await),
+            Action::Hold => released.await,
             Action::Delay(time) => drop(tokio::time::timeout(time, released).await),
         }
         true

@@ -8,11 +8,13 @@
 //! what the upstream has seen.
 
 use sqlx::postgres::PgConnection;
+use tokio::task::block_in_place;
 
 use super::postgres::Cluster;
 use super::skip::lacks;
 use super::sql::{shell, until};
 use super::store::has_postgres;
+use super::wait::Must as _;
 
 /// The commits of a primary: they wait until the standby has flushed them, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,39 +46,37 @@ impl PostgresPair {
         }
         let (primary, standby) = (Cluster::bare(), Cluster::bare());
         primary.init();
-        let mut settings = settings(commits).to_vec();
-        let messages = language.map(|language| format!("lc_messages={language}.UTF-8"));
-        if let (Some(language), Some(messages)) = (language, &messages) {
+        let mut settings = settings(commits);
+        let messages;
+        if let Some(language) = language {
             if !primary.learn(language) {
                 lacks("locales");
                 return None;
             }
-            settings.push(messages);
+            messages = format!("lc_messages={language}.UTF-8");
+            settings.push(&messages);
         }
         primary.start_with(&settings);
-        let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), standby.port());
         let mut pair = Self {
+            hosts: format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), standby.port()),
+            database: String::new(),
             primary,
             standby,
             commits,
-            database: String::new(),
-            hosts,
         };
         pair.rebuild().await;
         let url = pair.primary.create_database().await;
-        url.rsplit('/')
-            .next()
-            .expect("a URL ends with a name")
-            .clone_into(&mut pair.database);
+        let (_, name) = url.rsplit_once('/').expect("a URL ends with a name");
+        name.clone_into(&mut pair.database);
         Some(pair)
     }
 
     /// The URL that names both servers and asks for the one that can be written to.
     pub fn url(&self) -> String {
-        format!(
-            "postgres://postgres@{}/{}?target_session_attrs=read-write",
-            self.hosts, self.database
-        )
+        let Self {
+            hosts, database, ..
+        } = self;
+        format!("postgres://postgres@{hosts}/{database}?target_session_attrs=read-write")
     }
 
     /// The URL that names one of the servers.
@@ -107,18 +107,18 @@ impl PostgresPair {
 
     /// Kills every process of the primary, as a power cut would.
     pub fn kill_primary(&self) {
-        tokio::task::block_in_place(|| self.primary.kill9());
+        block_in_place(|| self.primary.kill9());
     }
 
     /// Stops the standby cleanly: what the primary commits from now on a failover loses.
     pub fn detach(&self) {
-        tokio::task::block_in_place(|| self.standby.stop());
+        block_in_place(|| self.standby.stop());
     }
 
     /// Kills the primary, and starts and promotes the standby that was [detached](Self::detach).
     pub async fn lose(&mut self) {
         self.kill_primary();
-        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
+        self.start_standby_alone();
         self.promote().await;
     }
 
@@ -144,7 +144,7 @@ impl PostgresPair {
     }
 
     async fn attach(&self, standby: &Cluster) {
-        tokio::task::block_in_place(|| {
+        block_in_place(|| {
             standby.kill9();
             let data = standby.data();
             let _ = std::fs::remove_dir_all(&data);
@@ -162,54 +162,46 @@ impl PostgresPair {
                 "pg_basebackup failed: {}",
                 String::from_utf8_lossy(&output.stderr)
             );
-            standby.start_with(settings(self.commits));
+            standby.start_with(&settings(self.commits));
         });
         let mut shell = shell(&self.primary.url("postgres")).await;
-        let attached = match self.commits {
-            Commits::WaitForStandby => "sync",
-            Commits::DontWait => "async",
-        };
+        let is_async = self.commits == Commits::DontWait;
         let query = format!(
             "SELECT count(*) FROM pg_stat_replication \
-             WHERE state = 'streaming' AND sync_state = '{attached}'"
+             WHERE state = 'streaming' AND (sync_state = 'async') = {is_async}"
         );
         until(&mut shell, "the standby streams", &query).await;
     }
 
     /// Starts the standby (after a failover: the old primary) by itself, as if it were a primary.
     pub fn start_standby_alone(&self) {
-        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
+        block_in_place(|| self.standby.start_with(&settings(self.commits)));
     }
 
     /// Waits until the standby has replayed all that the primary has flushed.
     pub async fn caught_up(&self) {
-        let mut shell = self.shell().await;
+        let replayed = "SELECT count(*) FROM pg_stat_replication \
+             WHERE replay_lsn >= pg_current_wal_flush_lsn()";
         until(
-            &mut shell,
+            &mut self.shell().await,
             "the standby has caught up",
-            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_flush_lsn()",
+            replayed,
         )
         .await;
     }
 
     /// The commits of proxies that wait for the standby now: process id and statement.
     pub async fn waiting(&self, shell: &mut PgConnection) -> Vec<(i32, String)> {
-        sqlx::query_as(
-            "SELECT pid, query FROM pg_stat_activity \
-             WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencepost%'",
-        )
-        .fetch_all(shell)
-        .await
-        .expect("the query is good")
+        let waiting = "SELECT pid, query FROM pg_stat_activity \
+             WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencepost%'";
+        sqlx::query_as(waiting).fetch_all(shell).must().await
     }
 }
 
-fn settings(commits: Commits) -> &'static [&'static str] {
-    match commits {
-        Commits::WaitForStandby => &[
-            "synchronous_standby_names=*",
-            "wal_retrieve_retry_interval=100ms",
-        ],
-        Commits::DontWait => &["wal_retrieve_retry_interval=100ms"],
+fn settings(commits: Commits) -> Vec<&'static str> {
+    let mut settings = vec!["wal_retrieve_retry_interval=100ms"];
+    if commits == Commits::WaitForStandby {
+        settings.push("synchronous_standby_names=*");
     }
+    settings
 }

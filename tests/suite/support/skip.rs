@@ -33,3 +33,12 @@ pub fn lacks(tool: &str) {
         written.expect("the list of ignored tests can be written");
     }
 }
+
+/// What was found; where that is nothing, the machine [lacks] the tool.
+#[track_caller]
+pub fn or_lacks<T>(found: Option<T>, tool: &str) -> Option<T> {
+    if found.is_none() {
+        lacks(tool);
+    }
+    found
+}

@@ -39,7 +39,8 @@ pub async fn sqlite(file: &mut SqliteConnection, statements: &str) {
 /// The number that a query of Postgres answers.
 pub async fn number(shell: &mut PgConnection, query: &str) -> i64 {
     let asked = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
-    asked.fetch_one(shell).must().await
+    let answer = asked.fetch_one(shell).await;
+    answer.unwrap_or_else(|error| panic!("{query}: {error}"))
 }
 
 /// Looks until a count of the server's is not 0.

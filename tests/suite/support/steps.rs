@@ -1,7 +1,7 @@
 //! Steps that many tests take with a proxy.
 
 use std::panic::Location;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -44,18 +44,14 @@ impl Proxy {
 
     /// Waits until `/readyz` has this status.
     pub async fn until_ready_is(&self, status: u16) {
-        eventually(&format!("/readyz is {status}"), || async {
-            (self.ask("/readyz").await.status() == status).then_some(())
-        })
-        .await;
+        let is = || async { (self.ask("/readyz").await.status() == status).then_some(()) };
+        eventually(&format!("/readyz is {status}"), is).await;
     }
 
     /// Waits until a resource has this mark.
     pub async fn until_token(&self, resource: &str, token: u64) {
-        eventually(&format!("the mark of {resource} is {token}"), || async {
-            (self.token(resource).await == Some(token)).then_some(())
-        })
-        .await;
+        let is = || async { (self.token(resource).await == Some(token)).then_some(()) };
+        eventually(&format!("the mark of {resource} is {token}"), is).await;
     }
 
     /// Waits until a metric, summed over all its series, is 0.
@@ -115,11 +111,9 @@ impl Proxy {
 
     /// Waits until the data port takes no more connections.
     pub async fn until_closed(&self) {
-        eventually("the data port to take no more", || async {
-            let more = put("/orders/8").token(1).attempt(self.data()).await;
-            more.is_err().then_some(())
-        })
-        .await;
+        let more = put("/orders/8").token(1);
+        let fails = || async { more.attempt(self.data()).await.err() };
+        eventually("the data port to take no more", fails).await;
     }
 
     /// Waits for the end of a drain, as the hook of a pod does.
@@ -154,8 +148,7 @@ impl Proxy {
     /// Asserts that a start with this configuration is refused, and that it says all of `why`.
     #[track_caller]
     pub fn refused_for(config: &Config, why: &[&str]) -> impl Future<Output = String> {
-        let at = Location::caller();
-        async move { refusal(Self::refused(config).await, why, at) }
+        Self::fails_for(config, &["serve"], why)
     }
 
     /// As [`Self::refused_for`], for another command.
@@ -166,14 +159,13 @@ impl Proxy {
         why: &[&str],
     ) -> impl Future<Output = String> {
         let at = Location::caller();
-        async move { refusal(Self::run_with(config, arguments).await, why, at) }
+        async move {
+            let (status, said) = Self::run_with(config, arguments).await;
+            assert_eq!(status.code(), Some(1), "{at}: {said}");
+            for word in why {
+                assert!(said.contains(word), "{at}: no {word:?} in {said}");
+            }
+            said
+        }
     }
-}
-
-fn refusal((status, said): (ExitStatus, String), why: &[&str], at: &Location<'_>) -> String {
-    assert_eq!(status.code(), Some(1), "{at}: {said}");
-    for word in why {
-        assert!(said.contains(word), "{at}: no {word:?} in {said}");
-    }
-    said
 }

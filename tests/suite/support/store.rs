@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use fencepost::config::{Hidden, PostgresAddress, Secret, StoreTls};
 use serde_json::{Value, json};
-use sqlx::{PgConnection, SqliteConnection};
+use sqlx::{Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use super::postgres::{Cluster, binaries};
 use super::skip::{is_skipped, lacks};
-use super::sql::{open_file, shell, sql};
-use super::wait::eventually;
+use super::sql::{number, open_file, shell, sql, sqlite};
+use super::wait::{Must as _, eventually};
 
 /// A directory for marks: in memory where there is room for it, since the disk is not the tests'
 /// own, and who waits for it waits for whatever else it does. A process that is killed loses
@@ -51,51 +51,48 @@ pub const NOT_SETTLED: &str = "SELECT count(*) FROM instances WHERE state < 2";
 
 /// A store. It outlives the proxies that use it.
 #[derive(Clone)]
-pub struct Store(Arc<StoreKind>);
-
-enum StoreKind {
-    Sqlite(TempDir),
-    Postgres(String),
+pub struct Store {
+    url: String,
+    /// The directory of an embedded one.
+    dir: Option<Arc<TempDir>>,
 }
 
 impl Store {
     /// A file of its own.
     pub fn sqlite() -> Self {
-        Self(Arc::new(StoreKind::Sqlite(quick_dir())))
+        let dir = quick_dir();
+        Self {
+            url: format!("sqlite:{}", dir.path().join("marks.db").display()),
+            dir: Some(Arc::new(dir)),
+        }
     }
 
     /// A database of its own on the server that all tests share; `None`, and a line that says so,
     /// where the machine has no Postgres.
     pub async fn postgres() -> Option<Self> {
-        if !has_postgres() {
-            return None;
-        }
+        has_postgres().then_some(())?;
         Some(Self::on(Cluster::shared()).await)
     }
 
     /// A database of its own on this server.
     pub async fn on(cluster: &Cluster) -> Self {
-        Self(Arc::new(StoreKind::Postgres(
-            cluster.create_database().await,
-        )))
+        Self::at(&cluster.create_database().await)
     }
 
     /// A database that is there already, at this URL.
     pub fn at(url: &str) -> Self {
-        Self(Arc::new(StoreKind::Postgres(url.to_owned())))
+        let (url, dir) = (url.to_owned(), None);
+        Self { url, dir }
     }
 
     /// Returns whether many proxies can share it.
     pub fn is_shared(&self) -> bool {
-        matches!(&*self.0, StoreKind::Postgres(_))
+        self.dir.is_none()
     }
 
     /// The value of `store.url`.
     pub fn url(&self) -> String {
-        match &*self.0 {
-            StoreKind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
-            StoreKind::Postgres(url) => url.clone(),
-        }
+        self.url.clone()
     }
 
     /// Where the file of an embedded store is.
@@ -103,10 +100,8 @@ impl Store {
     /// # Panics
     /// If it is a Postgres.
     pub fn path(&self) -> PathBuf {
-        match &*self.0 {
-            StoreKind::Sqlite(dir) => dir.path().join("marks.db"),
-            StoreKind::Postgres(_) => panic!("a Postgres is not a file"),
-        }
+        let dir = self.dir.as_ref().expect("a Postgres is not a file");
+        dir.path().join("marks.db")
     }
 
     /// A number from the database itself, past every proxy.
@@ -114,15 +109,11 @@ impl Store {
     /// # Panics
     /// If it has no number for an answer.
     pub async fn number(&self, query: &str) -> i64 {
-        let asked = sqlx::AssertSqlSafe(query.to_owned());
-        let number = if let StoreKind::Sqlite(dir) = &*self.0 {
-            let mut direct = open_file(&dir.path().join("marks.db")).await;
-            sqlx::query_scalar(asked).fetch_one(&mut direct).await
-        } else {
-            let mut direct = self.direct().await;
-            sqlx::query_scalar(asked).fetch_one(&mut direct).await
-        };
-        number.unwrap_or_else(|error| panic!("{query}: {error}"))
+        if self.is_shared() {
+            return number(&mut self.direct().await, query).await;
+        }
+        let asked = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
+        asked.fetch_one(&mut self.file().await).must().await
     }
 
     /// Waits until [`Self::number`] is this one.
@@ -163,13 +154,17 @@ impl Store {
         ))
     }
 
-    /// Changes the database past every proxy.
+    /// Runs statements past every proxy, as somebody with a shell would.
     ///
     /// # Panics
-    /// If it is not Postgres, or refuses.
-    pub async fn execute(&self, statement: &str) {
-        let mut direct = self.direct().await;
-        sql(&mut direct, statement).await;
+    /// If it refuses.
+    pub async fn execute(&self, statements: &str) {
+        if self.is_shared() {
+            return sql(&mut self.direct().await, statements).await;
+        }
+        let mut file = self.file().await;
+        sqlite(&mut file, statements).await;
+        file.close().must().await;
     }
 
     /// A connection of a test's own to its file, which is made if it is not there.
@@ -190,38 +185,32 @@ impl Store {
 
     /// The `store` section of a configuration.
     pub fn settings(&self) -> Value {
-        match &*self.0 {
-            // See `quick_dir`.
-            StoreKind::Sqlite(_) => json!({ "url": self.url(), "volatile": true }),
-            StoreKind::Postgres(_) => json!({ "url": self.url(), "namespace": "orders" }),
+        if self.is_shared() {
+            return json!({ "url": self.url, "namespace": "orders" });
         }
+        // See `quick_dir`.
+        json!({ "url": self.url, "volatile": true })
     }
 }
 
-/// Returns whether [`Cluster::start`] will find what it needs.
-pub fn postgres_is_installed() -> bool {
-    !is_skipped("postgres") && binaries().is_some()
-}
-
-/// Returns whether `test` can have Postgres; says so where it cannot.
+/// Returns whether a test can have Postgres; says so where it cannot.
 ///
 /// # Panics
 /// As [`lacks`].
 pub fn has_postgres() -> bool {
-    let there = postgres_is_installed();
-    if !there {
-        lacks("postgres");
-    }
-    there
+    let found = binaries().filter(|_| !is_skipped("postgres"));
+    said_where_none("postgres", found).is_some()
 }
 
 /// As [`program`]; says so where there is none.
 ///
 /// # Panics
 /// As [`lacks`].
-#[track_caller]
 pub fn tool(name: &str) -> Option<PathBuf> {
-    let found = program(name);
+    said_where_none(name, program(name))
+}
+
+fn said_where_none<T>(name: &str, found: Option<T>) -> Option<T> {
     if found.is_none() {
         lacks(name);
     }

@@ -1,6 +1,8 @@
 //! CAs and certificates made on the spot, and both sides of TLS with them: rustls, as the program
 //! has it, but set up here again; curl beside it is another library's.
 
+use std::io::Result;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +12,18 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
-use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::proxy::mount;
-use super::wire::{Io, Wire};
+use super::proxy::{mount, put};
+use super::wire::Wire;
 
 /// The end of every certificate that is not said to end otherwise: 2040-01-01.
 pub const EXPIRES: f64 = 2_208_988_800.0;
@@ -68,7 +71,7 @@ impl Ca {
 
     /// As [`Self::server`], until the first day of a year.
     pub fn server_until(&self, names: &[&str], year: i32) -> Credentials {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let params = CertificateParams::new(names).expect("names");
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth, year)
     }
@@ -81,20 +84,18 @@ impl Ca {
     /// As [`Self::client`], until the first day of a year.
     pub fn client_until(&self, names: &[&str], year: i32) -> Credentials {
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "common.pay.svc");
-        params.subject_alt_names = names
-            .iter()
-            .map(|name| {
-                let text = (*name).try_into().expect("ASCII");
-                if name.contains(':') {
-                    SanType::URI(text)
-                } else {
-                    SanType::DnsName(text)
-                }
-            })
-            .collect();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "common.pay.svc");
+        let names = names.iter().map(|name| {
+            let text = (*name).try_into().expect("ASCII");
+            let is_uri = name.contains(':');
+            if is_uri {
+                SanType::URI(text)
+            } else {
+                SanType::DnsName(text)
+            }
+        });
+        params.subject_alt_names = names.collect();
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, year)
     }
 
@@ -147,7 +148,8 @@ impl Ca {
 }
 
 fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
-    let list = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>();
+    let list =
+        CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<std::result::Result<_, _>>();
     list.expect("PEM")
 }
 
@@ -160,32 +162,21 @@ fn alpn(protocols: &[&str]) -> Vec<Vec<u8>> {
     protocols.map(|name| name.as_bytes().to_vec()).collect()
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
 /// Files that the program reads.
-pub struct Files {
-    dir: TempDir,
-}
+pub struct Files(TempDir);
 
 impl Files {
     pub fn new() -> Self {
-        Self {
-            dir: TempDir::new().expect("a temporary directory"),
-        }
+        Self(TempDir::new().expect("a temporary directory"))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.0.path().join(name)
     }
 
     /// Puts a file there in one step, or in the place of the one that was there.
     pub fn put(&self, name: &str, text: &str) -> PathBuf {
-        let (new, path) = (self.path(&format!("{name}.new")), self.path(name));
-        std::fs::write(&new, text).expect("the directory is writable");
-        std::fs::rename(&new, &path).expect("the directory is writable");
-        path
+        put(self.0.path(), name, text)
     }
 
     /// Puts a pair there: `NAME.crt` and `NAME.key`.
@@ -203,12 +194,8 @@ impl Files {
 
     /// Puts a version of a mounted secret there.
     pub fn mount(&self, version: &str, pair: &Credentials, ca: &str) {
-        let files = [
-            ("tls.crt", &*pair.cert),
-            ("tls.key", &pair.key),
-            ("ca.crt", ca),
-        ];
-        mount(self.dir.path(), version, &files);
+        let (cert, key) = (("tls.crt", &*pair.cert), ("tls.key", &*pair.key));
+        mount(self.0.path(), version, &[cert, key, ("ca.crt", ca)]);
     }
 }
 
@@ -234,10 +221,8 @@ impl TlsClient {
         versions: &[&'static SupportedProtocolVersion],
         own: Option<&Credentials>,
     ) -> Self {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(versions)
-            .expect("ring has these")
-            .with_root_certificates(ca.roots());
+        let builder = ClientConfig::builder_with_protocol_versions(versions);
+        let builder = builder.with_root_certificates(ca.roots());
         let config = match own {
             None => builder.with_no_client_auth(),
             Some(own) => builder
@@ -258,48 +243,35 @@ impl TlsClient {
     }
 
     /// Shakes hands over a socket with a server that is `localhost`.
-    pub async fn over<S: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        socket: S,
-    ) -> std::io::Result<tokio_rustls::client::TlsStream<S>> {
+    pub async fn over<S: AsyncRead + AsyncWrite + Unpin>(&self, socket: S) -> Result<TlsStream<S>> {
         let name = ServerName::try_from("localhost").expect("a name");
-        TlsConnector::from(Arc::new(self.config.clone()))
-            .connect(name, socket)
-            .await
+        let connector = TlsConnector::from(Arc::new(self.config()));
+        connector.connect(name, socket).await
     }
 
-    pub async fn connect(
-        &self,
-        to: std::net::SocketAddr,
-    ) -> std::io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
-        let socket = tokio::net::TcpStream::connect(to).await?;
+    pub async fn connect(&self, to: SocketAddr) -> Result<TlsStream<TcpStream>> {
+        let socket = TcpStream::connect(to).await?;
         socket.set_nodelay(true)?;
         self.over(socket).await
     }
 
     /// A connection on which HTTP/1.1 is written by hand.
-    pub async fn wire(&self, to: std::net::SocketAddr) -> std::io::Result<Wire> {
-        let stream = self.connect(to).await?;
-        Ok(Wire::new(Io::Tls(Box::new(stream))))
+    pub async fn wire(&self, to: SocketAddr) -> Result<Wire> {
+        self.connect(to).await.map(Wire::new)
     }
 }
 
 /// A server's side. `clients`: the CA whose certificates its clients have to show.
 pub fn server(pair: &Credentials, clients: Option<&Ca>, protocols: &[&str]) -> ServerConfig {
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .expect("ring has these");
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(ca) => builder.with_client_cert_verifier(
-            WebPkiClientVerifier::builder_with_provider(Arc::new(ca.roots()), provider())
-                .build()
-                .expect("a CA"),
-        ),
+    let builder = ServerConfig::builder();
+    let builder = if let Some(ca) = clients {
+        let verifier = WebPkiClientVerifier::builder(Arc::new(ca.roots())).build();
+        builder.with_client_cert_verifier(verifier.expect("a CA"))
+    } else {
+        builder.with_no_client_auth()
     };
-    let mut config = builder
-        .with_single_cert(certificates(&pair.cert), key(&pair.key))
-        .expect("a pair");
+    let config = builder.with_single_cert(certificates(&pair.cert), key(&pair.key));
+    let mut config = config.expect("a pair");
     config.alpn_protocols = alpn(protocols);
     config
 }

@@ -3,7 +3,6 @@
 
 mod connection;
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +18,7 @@ use self::connection::Notes;
 use super::Must;
 use super::client::Request;
 use super::wait::soon;
-use super::wire::{Head, Io, Wire};
+use super::wire::Head;
 
 /// One thing the upstream does with a request. Its body is read before the first step, except for
 /// [`Step::Early`].
@@ -151,7 +150,6 @@ pub struct Upstream {
 
 enum Listener {
     Tcp(TcpListener),
-    Tls(TcpListener, TlsAcceptor),
     Unix(UnixListener),
 }
 
@@ -165,24 +163,26 @@ impl Upstream {
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let listener = TcpListener::bind((address, 0)).must().await;
         let address = listener.local_addr().expect("it is bound");
-        Self::serve(format!("http://{address}"), Listener::Tcp(listener))
+        Self::serve(format!("http://{address}"), Listener::Tcp(listener), None)
     }
 
     /// Starts on a free port of the loopback, as `https://localhost:PORT`.
     pub async fn start_tls(config: ServerConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").must().await;
-        let port = listener.local_addr().expect("it is bound").port();
-        let listener = Listener::Tls(listener, TlsAcceptor::from(Arc::new(config)));
-        Self::serve(format!("https://localhost:{port}"), listener)
+        let address = listener.local_addr().expect("it is bound");
+        let url = format!("https://localhost:{}", address.port());
+        let tls = TlsAcceptor::from(Arc::new(config));
+        Self::serve(url, Listener::Tcp(listener), Some(tls))
     }
 
     /// Starts on a Unix socket.
     pub fn start_unix(path: &Path) -> Self {
         let listener = UnixListener::bind(path).expect("the path is free");
-        Self::serve(format!("unix:{}", path.display()), Listener::Unix(listener))
+        let url = format!("unix:{}", path.display());
+        Self::serve(url, Listener::Unix(listener), None)
     }
 
-    fn serve(url: String, listener: Listener) -> Self {
+    fn serve(url: String, listener: Listener, tls: Option<TlsAcceptor>) -> Self {
         let shared = Arc::new(Mutex::new(Shared {
             arrivals: Vec::new(),
             taken: 0,
@@ -196,35 +196,24 @@ impl Upstream {
         let desk = Notes {
             shared: Arc::clone(&shared),
             changed: changed.clone(),
+            index: 0,
         };
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                let io = match &listener {
+                let (desk, tls) = (desk.clone(), tls.clone());
+                match &listener {
                     Listener::Tcp(listener) => {
                         let (stream, _) = listener.accept().must().await;
-                        stream
-                            .set_nodelay(true)
-                            .expect("a live socket takes options");
-                        Io::Tcp(stream)
+                        let set = stream.set_nodelay(true);
+                        set.expect("a live socket takes options");
+                        connections.spawn(desk.connection(stream, tls))
                     }
-                    Listener::Tls(listener, acceptor) => {
+                    Listener::Unix(listener) => {
                         let (stream, _) = listener.accept().must().await;
-                        let (desk, acceptor) = (desk.clone(), acceptor.clone());
-                        connections.spawn(async move {
-                            // A caller that breaks the handshake off has never arrived.
-                            if let Ok(stream) = acceptor.accept(stream).await {
-                                desk.update(|shared| shared.connections += 1);
-                                let io = Io::Tls(Box::new(stream));
-                                desk.connection(Wire::new(io)).await;
-                            }
-                        });
-                        continue;
+                        connections.spawn(desk.connection(stream, tls))
                     }
-                    Listener::Unix(listener) => Io::Unix(listener.accept().must().await.0),
                 };
-                desk.update(|shared| shared.connections += 1);
-                connections.spawn(desk.clone().connection(Wire::new(io)));
             }
         });
         Self {
@@ -245,10 +234,8 @@ impl Upstream {
     /// # Panics
     /// If that is no port of the loopback.
     pub fn address(&self) -> SocketAddr {
-        let address = self.url.strip_prefix("http://");
-        address
-            .and_then(|address| address.parse().ok())
-            .expect("it is on TCP")
+        let address = self.url.strip_prefix("http://").expect("it is on TCP");
+        address.parse().expect("it is on TCP")
     }
 
     /// The next request is treated so. Rules are used once, the first that fits first.
@@ -258,27 +245,22 @@ impl Upstream {
 
     /// The next request with this token is treated so.
     pub fn on_token(&self, token: u64, steps: impl Into<Vec<Step>>) {
-        let token = token.to_string();
-        self.when(
-            move |head| head.get("x-fencing-token") == Some(&token),
-            steps,
-        );
+        self.when(has_token(Some(token.to_string())), steps);
     }
 
     /// Holds the next request that has the token of this one.
     pub fn hold(&self, request: &Request) -> Gate {
-        let (gate, token) = (Gate::shut(), request.get("X-Fencing-Token"));
-        self.when(
-            move |head| head.get("x-fencing-token") == token.as_deref(),
-            [Step::Wait(gate.clone()), Step::ok()],
-        );
-        gate
+        self.hold_when(has_token(request.get("X-Fencing-Token")))
     }
 
     /// Holds the next request.
     pub fn hold_next(&self) -> Gate {
+        self.hold_when(|_| true)
+    }
+
+    fn hold_when(&self, fits: impl Fn(&Head) -> bool + Send + 'static) -> Gate {
         let gate = Gate::shut();
-        self.next([Step::Wait(gate.clone()), Step::ok()]);
+        self.when(fits, [Step::Wait(gate.clone()), Step::ok()]);
         gate
     }
 
@@ -305,10 +287,8 @@ impl Upstream {
 
     /// Takes the first arrival away, once it is whole.
     pub async fn take(&self) -> Arrival {
-        self.until("a whole arrival", |all| {
-            all.first().is_some_and(|first| first.whole)
-        })
-        .await;
+        let is_whole = |all: &[Arrival]| all.first().is_some_and(|first| first.whole);
+        self.until("a whole arrival", is_whole).await;
         let mut shared = self.lock();
         shared.taken += 1;
         shared.arrivals.remove(0)
@@ -328,13 +308,9 @@ impl Upstream {
     /// # Panics
     /// If there were none or more.
     pub fn only(&self) -> Arrival {
-        let arrivals = self.arrivals();
-        assert_eq!(
-            arrivals.len(),
-            1,
-            "one request and no other reaches the upstream: {arrivals:#?}"
-        );
-        arrivals.into_iter().next().expect("there is one")
+        let mut arrivals = self.arrivals();
+        assert_eq!(arrivals.len(), 1, "one request, no other: {arrivals:#?}");
+        arrivals.remove(0)
     }
 
     /// The latest arrival.
@@ -347,28 +323,23 @@ impl Upstream {
 
     /// The tokens that arrived for a resource, in order.
     pub fn tokens(&self, resource: &str) -> Vec<u64> {
+        let shared = self.lock();
         let of_it = |arrival: &&Arrival| arrival.resource() == Some(resource);
-        self.lock()
-            .arrivals
-            .iter()
-            .filter(of_it)
-            .filter_map(Arrival::token)
-            .collect()
+        let of_it = shared.arrivals.iter().filter(of_it);
+        of_it.filter_map(Arrival::token).collect()
     }
 
     /// Waits until this many requests have arrived.
     pub async fn reached(&self, count: usize) {
-        self.until(&format!("{count} arrivals at the upstream"), |all| {
-            all.len() >= count
-        })
-        .await;
+        let what = format!("{count} arrivals at the upstream");
+        self.until(&what, |all| all.len() >= count).await;
     }
 
     /// Waits until so much of the first request's body has arrived.
     pub async fn received(&self, bytes: usize) {
         let has = |all: &[Arrival]| all.first().is_some_and(|one| one.body.len() == bytes);
-        self.until(&format!("{bytes} bytes of the first body"), has)
-            .await;
+        let what = format!("{bytes} bytes of the first body");
+        self.until(&what, has).await;
     }
 
     /// Waits until the arrivals are as the test wants them.
@@ -388,37 +359,30 @@ impl Upstream {
     /// # Panics
     /// At the first violation, with the pair.
     pub fn assert_no_overtaking(&self) {
-        let mut by_resource: HashMap<String, Vec<Arrival>> = HashMap::new();
-        for arrival in self.arrivals() {
-            if let (Some(resource), Some(_)) = (arrival.resource(), arrival.token()) {
-                by_resource
-                    .entry(resource.to_owned())
-                    .or_default()
-                    .push(arrival);
-            }
-        }
-        for (resource, arrivals) in by_resource {
+        let mut arrivals = self.arrivals();
+        arrivals.retain(|arrival| arrival.resource().is_some() && arrival.token().is_some());
+        // Stable: those of a resource stay in order.
+        arrivals.sort_by(|one, other| one.resource().cmp(&other.resource()));
+        for arrivals in arrivals.chunk_by(|one, next| one.resource() == next.resource()) {
             // The newest token so far, when the last request of any older one ended, and of it.
             let mut newest = None;
             let mut older_ended: Option<Instant> = None;
             let mut newest_ended: Option<Instant> = None;
             for arrival in arrivals {
-                let token = arrival.token();
+                let (of, token) = (arrival.resource(), arrival.token());
                 assert!(
                     newest <= token,
-                    "{resource}: {token:?} arrived after {newest:?}"
+                    "{of:?}: {token:?} arrived after {newest:?}"
                 );
                 if newest < token {
                     older_ended = older_ended.max(newest_ended.take());
                     newest = token;
                 }
-                if let Some(ended) = older_ended {
-                    assert!(
-                        ended <= arrival.began,
-                        "{resource}: {token:?} began {:?} before an older one had ended",
-                        ended - arrival.began,
-                    );
-                }
+                let early = older_ended.map(|end| end.saturating_duration_since(arrival.began));
+                assert!(
+                    early.is_none_or(|by| by.is_zero()),
+                    "{of:?}: {token:?} began {early:?} before an older one had ended"
+                );
                 // A request that has not ended yet ends after all that has begun so far.
                 newest_ended = newest_ended.max(Some(arrival.ended.unwrap_or_else(Instant::now)));
             }
@@ -428,4 +392,8 @@ impl Upstream {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().expect("no test panics under this lock")
     }
+}
+
+fn has_token(token: Option<String>) -> impl Fn(&Head) -> bool {
+    move |head| head.get("x-fencing-token") == token.as_deref()
 }

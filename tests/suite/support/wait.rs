@@ -31,11 +31,8 @@ where
         if let Some(found) = probe().await {
             return found;
         }
-        assert!(
-            started.elapsed() < deadline(),
-            "waited {:?} in vain for: {what}",
-            deadline()
-        );
+        let waited = started.elapsed();
+        assert!(waited < deadline(), "waited {waited:?} in vain for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -45,9 +42,8 @@ where
 /// # Panics
 /// After [`deadline`], naming what was waited for.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(deadline(), future)
-        .await
-        .unwrap_or_else(|_| panic!("waited {:?} in vain for: {what}", deadline()))
+    let ended = tokio::time::timeout(deadline(), future).await;
+    ended.unwrap_or_else(|_| panic!("waited {:?} in vain for: {what}", deadline()))
 }
 
 /// The result of a task, which ought to end soon.

@@ -1,12 +1,12 @@
 //! HTTP/1.1 on the wire, read and written by hand: the suite shares no HTTP code with the program
 //! under test, sees every byte as it came, and can send what no well-bred library would.
 
+use std::any::Any;
 use std::io::{Error, ErrorKind, Result};
 
 use regex::Regex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::{TlsStream, client, server};
+use tokio::net::TcpStream;
 
 use super::soon;
 
@@ -21,11 +21,9 @@ pub struct Head {
 impl Head {
     /// The values of every line of this name.
     pub fn all(&self, name: &str) -> Vec<&str> {
-        self.headers
-            .iter()
-            .filter(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
-            .collect()
+        let fields = self.headers.iter();
+        let named = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str()).collect()
     }
 
     /// The value of the only line of this name.
@@ -44,14 +42,12 @@ impl Head {
     }
 
     fn chunked(&self) -> bool {
-        self.all("transfer-encoding")
-            .iter()
-            .any(|value| value.eq_ignore_ascii_case("chunked"))
+        let values = self.all("transfer-encoding");
+        values.iter().any(|one| one.eq_ignore_ascii_case("chunked"))
     }
 
     fn length(&self) -> Option<usize> {
-        self.get("content-length")
-            .and_then(|value| value.parse().ok())
+        self.get("content-length")?.parse().ok()
     }
 
     /// How the body of a request with this head ends.
@@ -86,29 +82,9 @@ pub enum Framing {
     ToEnd,
 }
 
-/// A TCP or Unix connection, or TLS over one.
-pub enum Io {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<dyn Stream>),
-}
-
-/// The stream below a [`Wire`].
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Has the close, when it comes, be a reset, if it is TCP's.
-    fn end_by_reset(&self) {}
-}
-
-impl Stream for TcpStream {
-    fn end_by_reset(&self) {
-        self.set_zero_linger().expect("a live socket takes options");
-    }
-}
-
-impl Stream for UnixStream {}
-impl<S: Stream> Stream for TlsStream<S> {}
-impl<S: Stream> Stream for client::TlsStream<S> {}
-impl<S: Stream> Stream for server::TlsStream<S> {}
+/// The stream below a [`Wire`]: a TCP or Unix connection, or TLS over one.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Any {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Any> Stream for S {}
 
 /// A connection with what has been read from it and not been used yet.
 pub struct Wire {
@@ -117,13 +93,9 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(io: Io) -> Self {
+    pub fn new(stream: impl Stream) -> Self {
         Self {
-            io: match io {
-                Io::Tcp(stream) => Box::new(stream),
-                Io::Unix(stream) => Box::new(stream),
-                Io::Tls(stream) => stream,
-            },
+            io: Box::new(stream),
             buffer: Vec::new(),
         }
     }
@@ -137,7 +109,7 @@ impl Wire {
     pub async fn connect(address: std::net::SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self::new(Io::Tcp(stream)))
+        Ok(Self::new(stream))
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
@@ -161,9 +133,12 @@ impl Wire {
         self.end_by_reset();
     }
 
-    /// Has the close, when it comes, be a reset.
+    /// Has the close, when it comes, be a reset, if it is TCP's.
     pub fn end_by_reset(&self) {
-        self.io.end_by_reset();
+        let io: &dyn Any = &*self.io;
+        if let Some(tcp) = io.downcast_ref::<TcpStream>() {
+            tcp.set_zero_linger().expect("a live socket takes options");
+        }
     }
 
     /// Reads once; `false` at the end of the stream.
@@ -173,9 +148,7 @@ impl Wire {
 
     /// Takes what has been read so far, at least one byte; empty at the end of the stream.
     pub async fn some(&mut self) -> Result<Vec<u8>> {
-        if self.buffer.is_empty() {
-            self.fill().await?;
-        }
+        self.peek().await?;
         Ok(std::mem::take(&mut self.buffer))
     }
 
@@ -192,17 +165,14 @@ impl Wire {
         loop {
             if let Some(at) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
                 let line = self.take(from + at + 1);
-                let line = line.strip_suffix(b"\n").unwrap_or(&line);
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
-                return Ok(Some(line.iter().map(|byte| char::from(*byte)).collect()));
+                let whole = line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n"));
+                let whole = whole.unwrap_or_default().iter();
+                return Ok(Some(whole.map(|byte| char::from(*byte)).collect()));
             }
             from = self.buffer.len();
             if !self.fill().await? {
-                return if self.buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(cut())
-                };
+                let clean = self.buffer.is_empty();
+                return if clean { Ok(None) } else { Err(cut()) };
             }
         }
     }
@@ -241,10 +211,8 @@ impl Wire {
         let Some(start) = self.line().await? else {
             return Ok(None);
         };
-        Ok(Some(Head {
-            start,
-            headers: self.fields().await?,
-        }))
+        let headers = self.fields().await?;
+        Ok(Some(Head { start, headers }))
     }
 
     /// Hands every piece of the body to `sink` as it comes; returns the trailers.
@@ -289,18 +257,13 @@ impl Wire {
 }
 
 fn cut() -> Error {
-    Error::new(
-        ErrorKind::UnexpectedEof,
-        "the peer closed in the middle of a message",
-    )
+    ErrorKind::UnexpectedEof.into()
 }
 
 /// One chunk of a chunked body.
 pub fn chunk(bytes: &[u8]) -> Vec<u8> {
-    let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
-    framed.extend_from_slice(bytes);
-    framed.extend_from_slice(b"\r\n");
-    framed
+    let size = format!("{:x}\r\n", bytes.len());
+    [size.as_bytes(), bytes, b"\r\n"].concat()
 }
 
 /// A line of `Via` without what tells one process from another: `1.1 fencepost`.

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::postgres::free_port;
 use super::process::Process;
-use super::skip::{is_skipped, lacks};
+use super::skip::{is_skipped, or_lacks};
 use super::store::program;
 use super::wait::eventually;
 
@@ -20,24 +20,12 @@ pub const JAR: &str = "/usr/share/java/zookeeper.jar";
 /// A Java that starts soon, rather than runs fast.
 pub const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
 
-/// A Java with `ZooKeeper`'s jars.
-pub struct Java {
-    java: PathBuf,
-}
-
-impl Java {
-    /// `None`, and a line that says so, if the machine lacks a part of it.
-    pub fn find() -> Option<Self> {
-        if is_skipped("zookeeper") || !Path::new(JAR).exists() {
-            lacks("zookeeper");
-            return None;
-        }
-        let (java, javac) = (program("java"), program("javac"));
-        if java.is_none() || javac.is_none() {
-            lacks("java");
-        }
-        javac.and(java).map(|java| Self { java })
-    }
+/// A Java, beside `ZooKeeper`'s jars; `None`, and a line that says so, if the machine lacks a part
+/// of it.
+pub fn java() -> Option<PathBuf> {
+    let there = !is_skipped("zookeeper") && Path::new(JAR).exists();
+    or_lacks(there.then_some(()), "zookeeper")?;
+    or_lacks(program("javac").and(program("java")), "java")
 }
 
 /// A server of its own.
@@ -48,18 +36,17 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    pub async fn start(java: &Java) -> Self {
+    pub async fn start(java: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let port = free_port();
+        let (here, port) = (dir.path().display(), free_port());
         let file = dir.path().join("zoo.cfg");
         let configuration = format!(
-            "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n\
-             admin.enableServer=false\n",
-            dir.path().join("data").display()
+            "dataDir={here}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n\
+             admin.enableServer=false\n"
         );
         std::fs::write(&file, configuration).expect("the directory is writable");
         let process = Process::start(
-            Command::new(&java.java)
+            Command::new(java)
                 .args(QUICK)
                 .args(["-cp", JAR])
                 .arg("org.apache.zookeeper.server.ZooKeeperServerMain")

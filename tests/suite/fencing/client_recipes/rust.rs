@@ -3,8 +3,7 @@
 
 use std::process::Command;
 
-use super::{obeys, text_of};
-use crate::support::postgres::Cluster;
+use super::{obeys, sequence, text_of};
 use crate::support::return_unless;
 use crate::support::store::has_postgres;
 
@@ -32,19 +31,9 @@ async fn the_rust_recipe_obeys() {
         assert_eq!(shown, compiled.trim_end(), "{name}");
     }
     return_unless!(has_postgres());
-    let cluster = Cluster::shared();
-    let database = cluster.create_database().await;
-    let name = database.rsplit('/').next().expect("its name");
-    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
-    obeys(|url| {
-        let suite = std::env::current_exe().expect("a path");
-        let mut command = Command::new(suite);
-        command.args(["--ignored", "--exact", "--nocapture"]);
-        command.arg("fencing::client_recipes::rust::nightly::the_program");
-        command
-            .env("FENCEPOST_URL", url)
-            .env("POSTGRES_URL", &database);
-        command
-    })
-    .await;
+    let database = sequence().await;
+    let mut suite = Command::new(std::env::current_exe().expect("a path"));
+    suite.args(["--ignored", "--exact", "--nocapture"]);
+    suite.arg("fencing::client_recipes::rust::nightly::the_program");
+    obeys(suite.env("POSTGRES_URL", &database)).await;
 }

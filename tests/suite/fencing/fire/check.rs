@@ -16,37 +16,13 @@
 //!   own headers, none of the client's forgeries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 
-use super::log::{Answered, Errand, Event, LogEntry, Sent};
+use super::log::{Errand, Event, LogEntry, Sent};
 
 /// The header by which a request is known from client to upstream.
 pub const NONCE: &str = "X-Nonce";
 /// The value that a client forges in the proxy's own fields.
 pub const FORGED: &str = "forged";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    C1,
-    C2,
-    C3,
-    C4,
-    C5,
-    C6,
-}
-
-/// A rule that was broken, in words.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    pub rule: Rule,
-    pub said: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.rule, self.said)
-    }
-}
 
 /// One request at the upstream; places are indices into the log.
 #[derive(Clone, Debug, Default)]
@@ -92,30 +68,23 @@ impl<'a> History<'a> {
                     (arrival.id, arrival.began) = (*id, at);
                 }
                 Event::Head(id, headers) => {
-                    if let Some(arrival) = arrivals.get_mut(id) {
-                        arrival.headers = headers;
-                        let first = |name| arrival.all(name).first().copied();
-                        let token = first("x-fencing-token");
-                        let (nonce, resource) = (first(NONCE), first("x-fencing-resource"));
-                        (arrival.nonce, arrival.resource) = (nonce, resource);
-                        arrival.token = token.and_then(|token| token.parse().ok());
-                    }
+                    let arrival = arrivals.entry(*id).or_default();
+                    arrival.headers = headers;
+                    let first = |name| arrival.all(name).first().copied();
+                    let token = first("x-fencing-token");
+                    let (nonce, resource) = (first(NONCE), first("x-fencing-resource"));
+                    (arrival.nonce, arrival.resource) = (nonce, resource);
+                    arrival.token = token.and_then(|token| token.parse().ok());
                 }
                 Event::Ended(id, _) => {
                     let again = resumed.iter_mut().rev().find(|again| again.id == *id);
-                    if let Some(arrival) = again.or_else(|| arrivals.get_mut(id)) {
-                        arrival.ended = Some(at);
-                    }
+                    let arrival = again.or_else(|| arrivals.get_mut(id));
+                    arrival.expect("it began").ended = Some(at);
                 }
                 Event::Resumed(id) => {
-                    if let Some(arrival) = arrivals.get(id) {
-                        let (began, ended) = (at, None);
-                        resumed.push(Arrival {
-                            began,
-                            ended,
-                            ..arrival.clone()
-                        });
-                    }
+                    let mut again = arrivals[id].clone();
+                    (again.began, again.ended) = (at, None);
+                    resumed.push(again);
                 }
                 Event::Sent(request) => {
                     sent.insert(request.nonce.as_str(), (at, request));
@@ -150,59 +119,58 @@ impl<'a> History<'a> {
     /// An arrival with a token, in words.
     fn told(&self, arrival: &Arrival) -> String {
         let token = arrival.token.unwrap_or_default();
-        let when = |at: usize| format!("{:?}", self.log[at].at);
+        let when = |at: usize| self.log[at].at;
         let (began, ended) = (when(arrival.began), arrival.ended.map(when));
-        let ended = ended.map_or_else(|| "and never ended".to_owned(), |at| format!("to {at}"));
-        format!("token {token} (#{}, from {began} {ended})", arrival.id)
+        let ended = ended.map_or("and never ended".to_owned(), |at| format!("to {at:?}"));
+        format!("token {token} (#{}, from {began:?} {ended})", arrival.id)
     }
 }
 
-/// Every rule that the log breaks, in the rules' order.
-pub fn check(log: &[LogEntry]) -> Vec<Violation> {
+/// Every rule that the log breaks, in the rules' order: its name, and how, in words.
+pub fn check(log: &[LogEntry]) -> Vec<String> {
     let history = History::of(log);
     let (c1, c3) = marks(&history);
     let found = [
-        (Rule::C1, c1),
-        (Rule::C2, order(&history)),
-        (Rule::C2, claims(&history)),
-        (Rule::C3, c3),
-        (Rule::C4, answers(&history)),
-        (Rule::C5, recovery(&history)),
-        (Rule::C6, arrivals(&history)),
+        ("C1", c1),
+        ("C2", order(&history)),
+        ("C3", c3),
+        ("C4", answers(&history)),
+        ("C5", recovery(&history)),
+        ("C6", arrivals(&history)),
     ];
-    let violations = |(rule, said): (Rule, Vec<String>)| {
+    let told = |(rule, said): (_, Vec<String>)| {
         let all = said.into_iter();
-        all.map(move |said| Violation { rule, said })
+        all.map(move |said| format!("{rule}: {said}"))
     };
-    found.into_iter().flat_map(violations).collect()
+    found.into_iter().flat_map(told).collect()
 }
 
-/// The first eight, in words.
-pub fn first_of(violations: &[Violation]) -> Vec<String> {
-    let mut lines: Vec<String> = violations.iter().take(8).map(ToString::to_string).collect();
-    if violations.len() > 8 {
-        lines.push(format!("and {} more", violations.len() - 8));
-    }
-    lines
+/// The first eight.
+pub fn first_of(broken: &[String]) -> String {
+    let more = broken.len().saturating_sub(8);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let lines = broken.iter().take(8).cloned().chain(more);
+    lines.collect::<Vec<_>>().join("\n  ")
 }
 
 /// The least that each resource's mark can be.
-type Floor<'a> = BTreeMap<&'a str, u64>;
+pub type Floor<'a> = BTreeMap<&'a str, u64>;
 
-fn raise<'a>(floor: &mut Floor<'a>, resource: &'a str, to: u64) {
+pub fn raise<'a>(floor: &mut Floor<'a>, resource: &'a str, to: u64) {
     let known = floor.entry(resource).or_insert(to);
     *known = to.max(*known);
 }
 
 /// The marks that are below the floor, and the reason for it.
-fn below(floor: &Floor, marks: &BTreeMap<String, u64>, why: &str) -> Vec<String> {
-    let marks = floor
+pub fn below(floor: &Floor, marks: &BTreeMap<String, u64>, why: &str) -> Vec<String> {
+    let lower = floor
         .iter()
-        .map(|(name, least)| (name, marks.get(*name), least));
-    let lower = marks.filter(|(_, mark, least)| mark < &Some(*least));
-    lower
-        .map(|(name, mark, least)| format!("{name}: the mark read is {mark:?}, and {least} {why}"))
-        .collect()
+        .filter(|(name, least)| marks.get(**name) < Some(*least));
+    let told = |(name, least): (&&str, _)| {
+        let mark = marks.get(*name);
+        format!("{name}: the mark read is {mark:?}, and {least} {why}")
+    };
+    lower.map(told).collect()
 }
 
 /// C1 and C3: one pass over the log. A look is bound by what had happened before it began.
@@ -257,40 +225,33 @@ fn marks(history: &History) -> (Vec<String>, Vec<String>) {
     (c1, c3)
 }
 
-/// C2.
+/// C2: what is older is over when a newer token arrives, and when a claim of one is granted.
 fn order(history: &History) -> Vec<String> {
-    let mut found = Vec::new();
-    for (resource, arrivals) in history.by_resource() {
-        for newer in &arrivals {
-            let older = arrivals.iter().filter(|older| older.token < newer.token);
-            let overlaps = older.filter(|older| older.ended.is_none_or(|at| at >= newer.began));
-            found.extend(overlaps.map(|older| {
-                let (newer, older) = (history.told(newer), history.told(older));
-                format!("{resource}: {newer} began while this was yet to be done with: {older}")
-            }));
-        }
-    }
-    found
-}
-
-/// C2, of claims.
-fn claims(history: &History) -> Vec<String> {
     let by_resource = history.by_resource();
+    let arrivals = by_resource.iter().flat_map(|(resource, all)| {
+        let newer = |newer: &&Arrival| (*resource, newer.token, newer.began, history.told(newer));
+        all.iter().map(newer).collect::<Vec<_>>()
+    });
+    let claims = history.log.iter().enumerate().filter_map(|(at, entry)| {
+        let (status, nonce) = match &entry.event {
+            Event::Answered(answer) => (answer.status, &answer.nonce),
+            _ => return None,
+        };
+        let (_, claim) = history
+            .sent(nonce)
+            .filter(|(_, sent)| sent.errand == Errand::Claim)?;
+        let told = || format!("{claim:?}, granted at {:?},", entry.at);
+        (status == 204).then(|| (&*claim.resource, claim.token, at, told()))
+    });
     let mut found = Vec::new();
-    for (at, entry) in history.log.iter().enumerate() {
-        if let Event::Answered(answer) = &entry.event
-            && answer.status == 204
-            && let Some((_, claim)) = history.sent(&answer.nonce)
-            && claim.errand == Errand::Claim
-        {
-            let arrivals = by_resource.get(&*claim.resource).into_iter().flatten();
-            let older = arrivals.filter(|older| older.token < claim.token);
-            let at_work = older.filter(|older| older.ended.is_none_or(|ended| ended > at));
-            found.extend(at_work.map(|older| {
-                let (at, older) = (entry.at, history.told(older));
-                format!("{claim:?} was granted at {at:?}, and this was at work after it: {older}")
-            }));
-        }
+    for (resource, token, at, newer) in arrivals.chain(claims) {
+        let all = by_resource.get(resource).into_iter().flatten();
+        let older = all.filter(|older| older.token < token);
+        let overlaps = older.filter(|older| older.ended.is_none_or(|ended| ended >= at));
+        found.extend(overlaps.map(|older| {
+            let older = history.told(older);
+            format!("{resource}: {newer} began while this was yet to be done with: {older}")
+        }));
     }
     found
 }
@@ -298,24 +259,19 @@ fn claims(history: &History) -> Vec<String> {
 /// C4.
 fn answers(history: &History) -> Vec<String> {
     let arrivals = history.arrivals.iter();
-    let arrived: HashMap<&str, &Arrival> = arrivals
-        .filter_map(|arrival| Some((arrival.nonce?, arrival)))
-        .collect();
+    let ids = arrivals.filter_map(|arrival| Some((arrival.nonce?, arrival.id)));
+    let arrived: HashMap<&str, usize> = ids.collect();
     let mut found = Vec::new();
-    for entry in history.log {
-        let Event::Answered(answer) = &entry.event else {
+    for LogEntry { at, event } in history.log {
+        let Event::Answered(answer) = event else {
             continue;
         };
-        let Answered { nonce, outcome, .. } = answer;
-        let sent = history.sent(nonce);
-        let forwarded = match outcome.as_deref() {
-            Some("outcome-unknown") => continue,
-            Some(_) => false,
-            None => sent.is_none_or(|(_, sent)| sent.errand != Errand::Claim),
-        };
-        let at = entry.at;
-        match arrived.get(nonce.as_str()) {
-            Some(Arrival { id, .. }) if !forwarded => found.push(format!(
+        let sent = history.sent(&answer.nonce);
+        let claims = sent.is_some_and(|(_, sent)| sent.errand == Errand::Claim);
+        let forwarded = answer.outcome.is_none() && !claims;
+        match arrived.get(&*answer.nonce) {
+            _ if answer.outcome.as_deref() == Some("outcome-unknown") => {}
+            Some(id) if !forwarded => found.push(format!(
                 "{answer:?} at {at:?} says that it was not forwarded, and it arrived as #{id}"
             )),
             None if forwarded => found.push(format!(
@@ -329,13 +285,11 @@ fn answers(history: &History) -> Vec<String> {
 
 /// C5, of one history.
 fn recovery(history: &History) -> Vec<String> {
-    let events = history.log.iter().map(|entry| &entry.event);
-    events
-        .filter_map(|event| match event {
-            Event::Unrecovered(what) => Some(what.clone()),
-            _ => None,
-        })
-        .collect()
+    let unrecovered = |entry: &LogEntry| match &entry.event {
+        Event::Unrecovered(what) => Some(what.clone()),
+        _ => None,
+    };
+    history.log.iter().filter_map(unrecovered).collect()
 }
 
 /// C6.
@@ -390,14 +344,15 @@ fn dress(history: &History, arrival: &Arrival) -> Option<String> {
             return Some(format!("has {name} {:?} instead of {want:?}", all(name)));
         }
     }
-    for name in ["via", "x-forwarded-for"] {
-        if all(name).len() != 1 {
+    let keyed = sent.errand == Errand::Fenced { keyed: true };
+    for (name, due) in [
+        ("via", true),
+        ("x-forwarded-for", true),
+        ("idempotency-key", keyed),
+    ] {
+        if due && all(name).len() != 1 {
             return Some(format!("has {name} {:?}, not once", all(name)));
         }
-    }
-    let keys = all("idempotency-key").len();
-    if sent.errand == (Errand::Fenced { keyed: true }) && keys != 1 {
-        return Some(format!("has {keys} idempotency keys"));
     }
     let forged = arrival.headers.iter().find(|(name, value)| {
         name.to_ascii_lowercase().starts_with("x-fencing") && value.contains(FORGED)

@@ -2,8 +2,9 @@
 //! connection of its own each time, and behaves as the plan says; what it was answered goes to the
 //! log.
 
+use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -17,7 +18,7 @@ use super::fault::FaultPoint;
 use super::log::{Answered, Errand, Event, Log, Sent};
 use super::plan::{BODY_MAX, BUFFER, Conduct, Form, Part, Plan, PlannedRequest};
 use crate::support::client::Exchange;
-use crate::support::wire::{Io, Wire, chunk};
+use crate::support::wire::{Wire, chunk};
 use crate::support::{Request, request};
 
 /// The longest that a client waits for anything.
@@ -29,9 +30,6 @@ const DROP: Duration = Duration::from_millis(400);
 /// Between an attempt and the next.
 const PAUSE: Duration = Duration::from_millis(120);
 
-/// The address of a proxy at the moment; `None` while it is down.
-pub type Directory = Arc<dyn Fn(usize) -> Option<SocketAddr> + Send + Sync>;
-
 /// Reports each passage of a named point by a request on its way through this proxy.
 pub type Hub = broadcast::Sender<(FaultPoint, usize)>;
 
@@ -41,7 +39,9 @@ pub struct Clients {
     pub plan: Arc<Plan>,
     pub log: Log,
     pub hub: Hub,
-    pub directory: Directory,
+    /// Of each proxy, the address at the moment; `None` while it is down. Short sections, never
+    /// across an await.
+    pub directory: Vec<Arc<Mutex<Option<SocketAddr>>>>,
 }
 
 /// The result of an attempt.
@@ -61,6 +61,16 @@ pub fn key(resource: usize) -> String {
 }
 
 impl Clients {
+    /// Of proxies that are still down.
+    pub fn of(plan: Arc<Plan>, log: Log) -> Self {
+        Self {
+            directory: (0..plan.proxies).map(|_| Arc::default()).collect(),
+            plan,
+            log,
+            hub: Hub::new(1024),
+        }
+    }
+
     /// Does all that is planned.
     pub async fn run(self) {
         let (began, mut running) = (Instant::now(), JoinSet::new());
@@ -71,9 +81,8 @@ impl Clients {
     }
 
     async fn run_one(self, client: usize, began: Instant) {
-        for (nth, ask) in self.plan.clients[client].iter().enumerate() {
+        for (nth, mut ask) in self.plan.clients[client].iter().copied().enumerate() {
             sleep_until((began + Duration::from_millis(ask.at)).into()).await;
-            let mut ask = ask.clone();
             for attempt in 0..=ask.retries {
                 let nonce = format!("c{client}-{nth}-{attempt}");
                 if self.attempt(&ask, &nonce).await != Came::ForNow {
@@ -88,9 +97,38 @@ impl Clients {
 
     /// Sends a request once.
     pub async fn attempt(&self, ask: &PlannedRequest, nonce: &str) -> Came {
-        let Some(to) = (self.directory)(ask.proxy) else {
+        let to = *self.directory[ask.proxy].lock().expect("no panics");
+        let Some(to) = to else {
             return Came::ForNow;
         };
+        let drips = u32::from(ask.conduct == Conduct::Drip);
+        let patience = PATIENCE + DROPS * drips * DROP;
+        let exchange = self.exchange(ask, nonce, to);
+        let came = async { timeout(patience, exchange).await? };
+        came.await.unwrap_or_else(|why| {
+            let own = is_own(&why);
+            self.log.add(Event::Left(format!("{nonce} {why}")));
+            if own { Came::Over } else { Came::ForNow }
+        })
+    }
+
+    /// Pauses or dies where that is planned, in the middle of this part.
+    async fn interrupt(&self, ask: &PlannedRequest, wire: &mut Wire, part: Part) -> Result<()> {
+        match ask.conduct {
+            Conduct::Pause(at, millis) if at == part => {
+                self.log.note(format!("client: pauses: {part:?}"));
+                sleep(Duration::from_millis(millis)).await;
+            }
+            Conduct::Die(at) if at == part => {
+                wire.end_by_reset();
+                return Err(Error::other(format!("client: dies: {part:?}")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn exchange(&self, ask: &PlannedRequest, nonce: &str, to: SocketAddr) -> Result<Came> {
         let (request, errand) = dressed(ask, nonce);
         self.log.add(Event::Sent(Sent {
             nonce: nonce.to_owned(),
@@ -99,104 +137,68 @@ impl Clients {
             proxy: ask.proxy,
             errand,
         }));
-        let patience = match ask.conduct {
-            Conduct::Drip => PATIENCE + DROPS * DROP,
-            _ => PATIENCE,
-        };
-        let why = match timeout(patience, self.exchange(ask, nonce, to, &request)).await {
-            Ok(Ok(came)) => return came,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {patience:?}"),
-        };
-        self.left(nonce, &why);
-        Came::ForNow
-    }
-
-    fn left(&self, nonce: &str, why: &str) {
-        self.log.add(Event::Left(format!("{nonce} {why}")));
-    }
-
-    /// Pauses or dies where that is planned, in the middle of this part; `true`: it is dead, and
-    /// its connection is to be reset.
-    async fn interrupt(&self, ask: &PlannedRequest, nonce: &str, part: Part) -> bool {
-        match ask.conduct {
-            Conduct::Pause(at, millis) if at == part => {
-                self.log.note(format!("client: pauses: {part:?}"));
-                sleep(Duration::from_millis(millis)).await;
-            }
-            Conduct::Die(at) if at == part => {
-                self.left(nonce, &format!("client: dies: {part:?}"));
-                return true;
-            }
-            _ => {}
-        }
-        false
-    }
-
-    async fn exchange(
-        &self,
-        ask: &PlannedRequest,
-        nonce: &str,
-        to: SocketAddr,
-        request: &Request,
-    ) -> std::io::Result<Came> {
         let mut wire = connect(to, ask.conduct).await?;
         let head = request.head_bytes();
         let (half, rest) = head.split_at(head.len() / 2);
         wire.send(half).await?;
-        if self.interrupt(ask, nonce, Part::Head).await {
-            wire.end_by_reset();
-            return Ok(Came::Over);
-        }
+        self.interrupt(ask, &mut wire, Part::Head).await?;
         wire.send(rest).await?;
         // A client that is refused early may find the connection closed for its body; the answer
         // counts.
-        let sent = self.body(ask, nonce, &mut wire).await;
-        if let Ok(true) = sent {
-            wire.end_by_reset();
-            return Ok(Came::Over);
+        match self.body(ask, &mut wire).await {
+            Err(end) if is_own(&end) => return Err(end),
+            _ => {}
         }
         if let Conduct::Leave(pause) = ask.conduct {
             let answered = timeout(Duration::from_millis(pause), wire.fill()).await;
             if answered.is_err() {
-                drop(wire);
-                self.left(nonce, "client: leaves before the answer");
-                return Ok(Came::Over);
+                return Err(Error::other("client: leaves before the answer"));
             }
         }
-        match self.answer(ask, nonce, Exchange::over(wire, request)).await {
-            Err(error) => Err(sent.err().unwrap_or(error)),
-            came => came,
+        let mut exchange = Exchange::over(wire, &request);
+        let head = exchange.head().await?;
+        let framing = head.response_framing(false);
+        let status = head.word(1).parse().expect("a status code");
+        let outcome = head.get("x-fencing-outcome").map(str::to_owned);
+        let (mut wire, mut body, mut read) = (exchange.wire, Vec::new(), Ok(Vec::new()));
+        if outcome.is_some() {
+            read = wire
+                .body(framing, |bytes| body.extend_from_slice(bytes))
+                .await;
         }
+        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        self.log.add(Event::Answered(Answered {
+            nonce: nonce.to_owned(),
+            status,
+            outcome: outcome.clone(),
+            mark: problem["mark"].as_str().and_then(|mark| mark.parse().ok()),
+        }));
+        read?;
+        if outcome.is_none() {
+            self.interrupt(ask, &mut wire, Part::Response).await?;
+            wire.body(framing, |_| ()).await?;
+        }
+        Ok(match (outcome.as_deref(), status) {
+            (None, 200) => Came::Passed,
+            (Some("request-timeout"), _) | (Some(_), 502..=504) => Came::ForNow,
+            _ => Came::Over,
+        })
     }
 
-    /// Sends the body; `true`: the client has died in the middle of it.
-    async fn body(
-        &self,
-        ask: &PlannedRequest,
-        nonce: &str,
-        wire: &mut Wire,
-    ) -> std::io::Result<bool> {
+    async fn body(&self, ask: &PlannedRequest, wire: &mut Wire) -> Result<()> {
         if ask.size == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let bytes = vec![b'x'; ask.size];
         let (first, mut second) = bytes.split_at(ask.size / 2);
-        let framed = |part: &[u8]| {
-            if ask.chunked {
-                chunk(part)
-            } else {
-                part.to_vec()
-            }
-        };
+        let chunked = ask.chunked;
+        let framed = |part: &[u8]| if chunked { chunk(part) } else { part.to_vec() };
         wire.send(&framed(first)).await?;
         if ask.size <= BUFFER && matches!(ask.conduct, Conduct::Pause(Part::Body, _)) {
             // A buffered body is not judged before it is whole.
             let _ = self.hub.send((FaultPoint::BeforeCheck, ask.proxy));
         }
-        if self.interrupt(ask, nonce, Part::Body).await {
-            return Ok(true);
-        }
+        self.interrupt(ask, wire, Part::Body).await?;
         if ask.conduct == Conduct::Drip {
             let (drops, last) = second.split_at(second.len() / 2);
             self.log.note("a body in drops");
@@ -207,73 +209,31 @@ impl Clients {
             second = last;
         }
         wire.send(&framed(second)).await?;
-        if ask.chunked {
+        if chunked {
             wire.send(b"0\r\n\r\n").await?;
         }
-        Ok(false)
+        Ok(())
     }
+}
 
-    async fn answer(
-        &self,
-        ask: &PlannedRequest,
-        nonce: &str,
-        mut exchange: Exchange,
-    ) -> std::io::Result<Came> {
-        let head = exchange.head().await?;
-        let framing = head.response_framing(false);
-        let mut answer = Answered {
-            nonce: nonce.to_owned(),
-            status: head.word(1).parse().expect("a status code"),
-            outcome: head.get("x-fencing-outcome").map(str::to_owned),
-            mark: None,
-        };
-        let status = answer.status;
-        let mut wire = exchange.wire;
-        if let Some(outcome) = answer.outcome.clone() {
-            let mut body = Vec::new();
-            let read = wire
-                .body(framing, |bytes| body.extend_from_slice(bytes))
-                .await;
-            let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-            answer.mark = problem["mark"].as_str().and_then(|mark| mark.parse().ok());
-            self.log.add(Event::Answered(answer));
-            read?;
-            let again = matches!(status, 502..=504) || outcome == "request-timeout";
-            return Ok(if again { Came::ForNow } else { Came::Over });
-        }
-        self.log.add(Event::Answered(answer));
-        if self.interrupt(ask, nonce, Part::Response).await {
-            wire.end_by_reset();
-            return Ok(Came::Over);
-        }
-        wire.body(framing, |_| ()).await?;
-        Ok(if status == 200 {
-            Came::Passed
-        } else {
-            Came::Over
-        })
-    }
+/// Returns whether a client has ended the exchange by its own plan.
+fn is_own(end: &Error) -> bool {
+    end.kind() == ErrorKind::Other
 }
 
 /// The head as it goes onto the wire, with a forgery or two; and what it is.
 fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
     let id = format!("r{}", ask.resource);
     let path = format!("/orders/{id}");
-    let fenced = |keyed| match ask.token {
-        Some(_) => Errand::Fenced { keyed },
-        None => Errand::Wrong,
-    };
     let (method, path, errand) = match ask.form {
-        Form::Put => ("PUT", path, fenced(true)),
-        Form::Post => ("POST", path, fenced(true)),
-        Form::Delete => ("DELETE", path, fenced(true)),
-        Form::Get if ask.token.is_none() => ("GET", path, Errand::Unfenced),
-        Form::Get => ("GET", path, fenced(false)),
+        Form::Plain("GET") if ask.token.is_none() => ("GET", path, Errand::Unfenced),
+        Form::Plain(method) if ask.token.is_some() => {
+            let keyed = method != "GET";
+            (method, path, Errand::Fenced { keyed })
+        }
         Form::Claim => ("POST", "/.well-known/fencing/claim".into(), Errand::Claim),
-        Form::Ambiguous => ("PUT", format!("/orders/x/../{id}"), Errand::Wrong),
-        Form::NoRoute => ("PUT", format!("/nowhere/{id}"), Errand::Wrong),
-        Form::WrongMethod => ("PATCH", path, Errand::Wrong),
-        Form::Malformed(method, _) => (method, path, Errand::Wrong),
+        Form::Misdirected(method, to) => (method, format!("{to}{id}"), Errand::Wrong),
+        Form::Plain(method) | Form::Malformed(method, _) => (method, path, Errand::Wrong),
         Form::TooLarge => ("PUT", path, Errand::Wrong),
     };
     let mut made = request(method, &path).header(NONCE, nonce);
@@ -304,7 +264,7 @@ fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
     (made, errand)
 }
 
-async fn connect(to: SocketAddr, conduct: Conduct) -> std::io::Result<Wire> {
+async fn connect(to: SocketAddr, conduct: Conduct) -> Result<Wire> {
     let socket = TcpSocket::new_v4()?;
     if let Conduct::Pause(Part::Response, _) | Conduct::Die(Part::Response) = conduct {
         // So that the proxy notices that nobody reads.
@@ -312,5 +272,5 @@ async fn connect(to: SocketAddr, conduct: Conduct) -> std::io::Result<Wire> {
     }
     let stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
-    Ok(Wire::new(Io::Tcp(stream)))
+    Ok(Wire::new(stream))
 }

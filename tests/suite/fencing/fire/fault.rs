@@ -129,6 +129,17 @@ impl FaultCase {
         .concat()
     }
 
+    /// Returns whether it needs none of these tools.
+    pub fn is_possible(self, without: &[&str]) -> bool {
+        let tool = match self.kind {
+            FaultKind::Jump => "faketime",
+            FaultKind::DieAtSync => "strace",
+            _ if self.sky != Sky::Clear => "socket-filters",
+            _ => return true,
+        };
+        !without.contains(&tool)
+    }
+
     /// The names under which it is counted if it finds its point.
     pub fn names(self) -> [String; 3] {
         let Self { kind, point, sky } = self;

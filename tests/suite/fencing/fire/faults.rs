@@ -2,12 +2,13 @@
 //! and real connections, and undoes it again. Where the path to the upstream has a part in it, the
 //! weather comes first, and the fault when bytes have had time to get stuck.
 
-use std::future::pending;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::Value;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
+use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::fault::FaultKind::{
@@ -16,11 +17,11 @@ use super::fault::FaultKind::{
 };
 use super::fault::{Fault, FaultCase, FaultPoint, Sky};
 use super::log::Event;
-use super::world::World;
+use super::marks::Source;
+use super::world::{Slot, World};
 use crate::support::Proxy;
 use crate::support::path::{self, Weather};
-use crate::support::postgres::Cluster;
-use crate::support::relay::{Action, Point as At, Relay, Statement, Trap};
+use crate::support::relay::{Point as At, Relay, Statement, Trap};
 
 /// So long after its moment a fault whose point is not passed is given up.
 const GIVE_UP: Duration = Duration::from_secs(3);
@@ -75,49 +76,45 @@ impl World {
     }
 
     async fn act(&self, fault: Fault, held: Option<Trap>) {
-        match fault.case.kind {
-            Kill => self.replace(fault, held, true).await,
-            DieAtSync => {
-                let died = self.dies_at_sync(fault).await;
-                self.replace(fault, held, died).await;
-            }
-            Stop | LongStop => self.stop(fault, held).await,
+        self.note(format!("{fault:?} begins"));
+        let slot = &self.slots[fault.proxy];
+        let done = match fault.case.kind {
+            Kill | DieAtSync => self.replace(fault, held).await,
+            Stop | LongStop => stop(slot, fault, held).await,
             KillPostgres => self.kill_postgres(fault, held).await,
-            Terminate => self.terminate(fault, held).await,
-            Cut | Stall | NoStreams => self.done(fault, ""),
-            CutPath => self.cut_path(fault),
+            Terminate => self.terminate(held).await,
+            Cut | Stall | NoStreams => true,
+            CutPath => {
+                let closes = fault.at.is_multiple_of(3);
+                let how = [path::Cut::Reset, path::Cut::Close][usize::from(closes)];
+                slot.path.cut(how) > 0
+            }
             Reload => {
-                let slot = &self.slots[fault.proxy];
-                if let Some(proxy) = &*slot.proxy.lock().await {
-                    slot.reload(proxy);
-                    self.done(fault, "");
-                }
+                let place = slot.proxy.lock().await;
+                place.iter().map(|proxy| slot.reload(proxy)).count() > 0
             }
-            Jump => self.jump(fault).await,
+            Jump => jump(slot).await,
             Delay | Partition | SlowDisk | Deaf | UpstreamDown => {
-                self.for_a_while(fault, held).await;
+                self.for_a_while(fault, held).await
             }
+        };
+        if done {
+            self.clients.log.add(Event::Fault(fault.case));
+        } else {
+            self.note(format!("{:?}, in vain", fault.case));
         }
     }
 
     /// Breaks what is whole again after a while. Notifications count if some were lost.
-    async fn for_a_while(&self, fault: Fault, held: Option<Trap>) {
+    async fn for_a_while(&self, fault: Fault, held: Option<Trap>) -> bool {
         let relay = self.slots[fault.proxy].relay.as_ref();
         let lost = || relay.map_or(0, Relay::lost);
         let before = lost();
         self.breaks(fault, true).await;
-        if fault.case.kind != Deaf {
-            self.done(fault, "");
-        }
         drop(held);
         sleep(fault.lasts).await;
         self.breaks(fault, false).await;
-        match lost() - before {
-            lost if fault.case.kind == Deaf && lost > 0 => {
-                self.done(fault, &format!("{lost} notifications"));
-            }
-            _ => self.healed(fault),
-        }
+        fault.case.kind != Deaf || lost() > before
     }
 
     async fn breaks(&self, fault: Fault, yes: bool) {
@@ -134,7 +131,7 @@ impl World {
                 }
             }
             _ => {
-                for slot in self.slots.iter() {
+                for slot in &self.slots {
                     if yes {
                         slot.path.refuse().await;
                     } else {
@@ -145,31 +142,8 @@ impl World {
         }
     }
 
-    /// A reset, or an end of the stream.
-    fn cut_path(&self, fault: Fault) {
-        let close = fault.at.is_multiple_of(3);
-        let how = if close {
-            path::Cut::Close
-        } else {
-            path::Cut::Reset
-        };
-        match self.slots[fault.proxy].path.cut(how) {
-            0 => self.note("there was no connection to cut"),
-            cut => self.done(fault, &format!("{cut} connections, {how:?}")),
-        }
-    }
-
-    fn note(&self, text: impl Into<String>) {
+    fn note(&self, text: String) {
         self.clients.log.note(text);
-    }
-
-    fn done(&self, fault: Fault, said: &str) {
-        self.clients.log.add(Event::Fault(fault.case));
-        self.note(format!("done: proxy {} {said}", fault.proxy));
-    }
-
-    fn healed(&self, fault: Fault) {
-        self.note(format!("healed: {:?}, proxy {}", fault.case, fault.proxy));
     }
 
     /// Waits until the point is passed. A held message goes on when the trap is dropped.
@@ -190,125 +164,98 @@ impl World {
             passed.await;
             return None;
         };
-        let action = if kind == Cut {
-            Action::Cut
-        } else {
-            Action::Hold
-        };
-        let trap = relay.arm(at, action);
-        let by_client = async {
-            // Bodies that are not whole are no named point where the store itself has one.
-            if point != FaultPoint::BeforeRelease {
-                pending::<()>().await;
-            }
-            passed.await;
+        let trap = match kind {
+            Cut => relay.cut(at),
+            _ => relay.hold(at),
         };
         tokio::select! {
             () = trap.sprung() => Some(trap),
-            () = by_client => None,
+            // Bodies that are not whole are no named point where the store itself has one.
+            () = passed, if point == FaultPoint::BeforeRelease => None,
         }
     }
 
-    /// SIGKILL of a proxy, and another run of it.
-    async fn replace(&self, fault: Fault, held: Option<Trap>, counts: bool) {
+    /// SIGKILL of a proxy, and another run of it. A death at a sync counts if it died by itself.
+    async fn replace(&self, fault: Fault, held: Option<Trap>) -> bool {
         let slot = &self.slots[fault.proxy];
+        let counts = fault.case.kind == Kill || dies_at_sync(slot).await;
         let mut place = slot.proxy.lock().await;
-        let Some(proxy) = place.take() else { return };
-        slot.bury(proxy);
-        if counts {
-            self.done(fault, "");
-        }
+        let Some(proxy) = place.take() else {
+            return false;
+        };
+        slot.bury(proxy, &self.clients.log);
         // Held messages go to the server all the same, and nobody gets the answers.
         drop(held);
-        self.reader.let_go();
         self.reader.look();
         sleep(fault.lasts).await;
         slot.fill(&mut place, slot.launch(None).await);
         self.reader.look();
-        self.healed(fault);
+        counts
     }
 
-    /// Waits for the death of a proxy that was started so that one of its syncs kills it; `false`:
-    /// so many syncs there were not. They could still come, with nobody there to start it again.
-    async fn dies_at_sync(&self, fault: Fault) -> bool {
-        let lives = async || {
-            let mut place = self.slots[fault.proxy].proxy.lock().await;
-            let process = place.as_mut().map(Proxy::process);
-            process.is_some_and(|process| process.ended().is_none())
-        };
-        let died = async {
-            while lives().await {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(GIVE_UP, died).await.is_ok()
-    }
-
-    async fn stop(&self, fault: Fault, held: Option<Trap>) {
-        let place = self.slots[fault.proxy].proxy.lock().await;
-        let Some(proxy) = place.as_ref() else { return };
-        proxy.pause().await;
-        self.done(fault, &format!("for {:?}", fault.lasts));
-        drop(held);
-        sleep(fault.lasts).await;
-        proxy.resume();
-        self.healed(fault);
-    }
-
-    async fn kill_postgres(&self, fault: Fault, held: Option<Trap>) {
+    async fn kill_postgres(&self, fault: Fault, held: Option<Trap>) -> bool {
         let cluster = self.place.cluster.as_ref().expect("there is a Postgres");
-        let of = |act: fn(&Cluster)| {
-            let cluster = Arc::clone(cluster);
-            let acted = tokio::task::spawn_blocking(move || act(&cluster));
-            async { acted.await.expect("the server is ended and started") }
-        };
-        of(Cluster::kill9).await;
-        self.done(fault, "");
+        block_in_place(|| cluster.kill9());
         drop(held);
         self.reader.look();
         sleep(fault.lasts).await;
-        of(Cluster::start_again).await;
+        block_in_place(|| cluster.start_with(&[]));
         self.reader.look();
-        self.healed(fault);
+        true
     }
 
-    async fn terminate(&self, fault: Fault, held: Option<Trap>) {
-        let url = self.place.past_all().expect("there is a Postgres");
+    async fn terminate(&self, held: Option<Trap>) -> bool {
+        let Source { url, namespace } = &self.place.source;
         let options: PgConnectOptions = url.parse().expect("a URL");
         let ended = async {
             let mut admin = options.connect().await?;
-            let ended = sqlx::query_scalar(TERMINATE).bind(&self.place.name);
+            let ended = sqlx::query_scalar(TERMINATE).bind(namespace);
             ended.fetch_one(&mut admin).await
         };
         let ended: sqlx::Result<i64> = ended.await;
-        match ended {
-            Ok(ended) if ended > 0 => self.done(fault, &format!("{ended} backends")),
-            none => self.note(format!("nothing was terminated: {none:?}")),
-        }
         drop(held);
+        ended.is_ok_and(|ended| ended > 0)
     }
+}
 
-    /// Years ahead, then years back. It counts only if the proxy's own log shows it.
-    async fn jump(&self, fault: Fault) {
-        let slot = &self.slots[fault.proxy];
-        let clock = slot.clock.as_ref().expect("the plan has a jump");
-        for by in ["+4000d", "-4000d"] {
-            // In one step: a clock file that is half written is no time at all.
-            let new = clock.with_extension("new");
-            std::fs::write(&new, by).expect("the directory is writable");
-            std::fs::rename(&new, clock).expect("the directory is writable");
-            sleep(Duration::from_millis(600)).await;
-            let place = slot.proxy.lock().await;
-            let times: Vec<String> = place
-                .iter()
-                .flat_map(Proxy::logs)
-                .filter_map(|line| Some(line["timestamp"].as_str()?.get(..10)?.to_owned()))
-                .collect();
-            if let (Some(first), Some(last)) = (times.first(), times.last())
-                && first != last
-            {
-                self.done(fault, &format!("from {first} to {last}"));
-            }
+/// Waits for the death of a proxy that was started so that one of its syncs kills it; `false`: so
+/// many syncs there were not. They could still come, with nobody there to start it again.
+async fn dies_at_sync(slot: &Slot) -> bool {
+    let has_died = async || {
+        let mut place = slot.proxy.lock().await;
+        let ended = |proxy: &mut Proxy| proxy.process().ended().is_some();
+        place.as_mut().is_none_or(ended)
+    };
+    let died = async {
+        while !has_died().await {
+            sleep(Duration::from_millis(5)).await;
         }
+    };
+    timeout(GIVE_UP, died).await.is_ok()
+}
+
+async fn stop(slot: &Slot, fault: Fault, held: Option<Trap>) -> bool {
+    let place = slot.proxy.lock().await;
+    let Some(proxy) = place.as_ref() else {
+        return false;
+    };
+    proxy.pause().await;
+    drop(held);
+    sleep(fault.lasts).await;
+    proxy.resume();
+    true
+}
+
+/// Years ahead, then years back. It counts only if the proxy's own log shows it.
+async fn jump(slot: &Slot) -> bool {
+    let mut counts = false;
+    for by in ["+4000d", "-4000d"] {
+        slot.jump(by);
+        sleep(Duration::from_millis(600)).await;
+        let place = slot.proxy.lock().await;
+        let day = |line: Value| Some(line["timestamp"].as_str()?.get(..10)?.to_owned());
+        let days: BTreeSet<_> = place.iter().flat_map(Proxy::logs).filter_map(day).collect();
+        counts |= days.len() > 1;
     }
+    counts
 }

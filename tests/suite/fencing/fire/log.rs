@@ -2,9 +2,9 @@
 //! on its monotonic clock. The checker reads nothing else, so a log is all the evidence there is.
 
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::fault::FaultCase;
@@ -95,8 +95,12 @@ impl Log {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<LogEntry>> {
+        self.entries.lock().expect("nobody panics under this lock")
+    }
+
     pub fn add(&self, event: Event) {
-        let mut entries = self.entries.lock().expect("nobody panics under this lock");
+        let mut entries = self.lock();
         let at = self.origin.elapsed();
         entries.push(LogEntry { at, event });
     }
@@ -107,30 +111,24 @@ impl Log {
 
     /// All entries so far.
     pub fn entries(&self) -> Vec<LogEntry> {
-        self.entries
-            .lock()
-            .expect("nobody panics under this lock")
-            .clone()
+        self.lock().clone()
     }
 }
 
-/// Writes the rules that were broken, the plan, the log and the proxies' own lines into
-/// `target/fire/NAME.log`.
-pub fn write_down(
-    name: &str,
-    violations: &str,
-    plan: &impl Debug,
-    log: &[LogEntry],
-    lines: &[String],
-) -> PathBuf {
+/// Writes the rules that were broken, the plan and the log into `target/fire/NAME.log`.
+pub fn write_down(name: &str, broken: &str, plan: &impl Debug, log: &[LogEntry]) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
     std::fs::create_dir_all(&dir).expect("the target directory is writable");
     let file = dir.join(format!("{name}.log"));
-    let mut text = format!("{violations}\n{plan:#?}\n\n");
-    for LogEntry { at, event } in log {
-        writeln!(text, "{:9.3} ms  {event:?}", at.as_secs_f64() * 1e3).expect("a String takes all");
-    }
-    text += &lines.join("\n");
+    let lines = log.iter().map(|LogEntry { at, event }| {
+        let event = match event {
+            Event::Note(text) => text.clone(),
+            event => format!("{event:?}"),
+        };
+        format!("{:9.3} ms  {event}", at.as_secs_f64() * 1e3)
+    });
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    let text = format!("{broken}\n{plan:#?}\n\n{lines}\n");
     std::fs::write(&file, text).expect("the target directory is writable");
     file
 }

@@ -3,15 +3,16 @@
 //! begin with a request's first byte, before its head says which resource it is for.
 
 use std::collections::BTreeMap;
+use std::str::FromStr as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
+use sqlx::{ConnectOptions as _, PgConnection};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::log::{Event, Log};
 
@@ -32,14 +33,8 @@ pub struct Source {
 #[derive(Clone)]
 pub struct Reader {
     wanted: Arc<Notify>,
-    reopen: Arc<AtomicBool>,
     /// The number of looks that began after they were asked for, and have succeeded.
     done: watch::Sender<usize>,
-}
-
-enum Connection {
-    Postgres(PgConnection),
-    Sqlite(SqliteConnection),
 }
 
 impl Reader {
@@ -47,7 +42,6 @@ impl Reader {
     pub fn start(source: Source, log: Log, tasks: &mut JoinSet<()>) -> Self {
         let reader = Self {
             wanted: Arc::default(),
-            reopen: Arc::default(),
             done: watch::Sender::new(0),
         };
         tasks.spawn(reader.clone().run(source, log));
@@ -62,41 +56,29 @@ impl Reader {
     /// A look that begins from now on has succeeded; `false`: not within `patience`.
     pub async fn has_looked(&self, patience: Duration) -> bool {
         let mut done = self.done.subscribe();
-        // One may be at hand that began before.
-        let enough = *done.borrow_and_update() + 2;
         let looked = async {
-            while *done.borrow_and_update() < enough {
+            // One may be at hand that began before.
+            for _ in 0..2 {
                 self.look();
-                if done.changed().await.is_err() {
-                    return;
-                }
+                let _ = done.changed().await;
             }
         };
-        tokio::time::timeout(patience, looked).await.is_ok()
-    }
-
-    /// Lets go of the file, so that the next one to open it finds it as the dead have left it.
-    pub fn let_go(&self) {
-        self.reopen.store(true, Ordering::Relaxed);
+        timeout(patience, looked).await.is_ok()
     }
 
     async fn run(self, source: Source, log: Log) {
-        let mut connection = None;
+        let mut kept = None;
         loop {
             self.wanted.notified().await;
-            if self.reopen.swap(false, Ordering::Relaxed) {
-                connection = None;
-            }
             log.add(Event::Look);
-            let read = tokio::time::timeout(PATIENCE, read(&source, &mut connection)).await;
-            match read {
+            match timeout(PATIENCE, read(&source, &mut kept)).await {
                 Ok(Ok(marks)) => {
                     log.add(Event::Marks(marks));
                     self.done.send_modify(|done| *done += 1);
                 }
                 failed => {
                     log.note(format!("the marks cannot be read: {failed:?}"));
-                    tokio::time::sleep(AGAIN).await;
+                    sleep(AGAIN).await;
                     self.look();
                 }
             }
@@ -104,36 +86,30 @@ impl Reader {
     }
 }
 
-/// A look that fails or is given up halfway leaves no connection.
+/// A file is opened for each look, so that the next one to open it finds it as the dead have left
+/// it. A look at a server that fails or is given up halfway leaves no connection.
 async fn read(
     source: &Source,
-    kept: &mut Option<Connection>,
+    kept: &mut Option<PgConnection>,
 ) -> sqlx::Result<BTreeMap<String, u64>> {
-    let mut open = match kept.take() {
-        Some(open) => open,
-        None if source.url.starts_with("sqlite:") => {
-            let options: SqliteConnectOptions = source.url.parse()?;
-            Connection::Sqlite(options.read_only(true).connect().await?)
-        }
-        None => {
-            let options: PgConnectOptions = source.url.parse()?;
-            // Not "fencepost": those connections are for the faults to end.
-            let options = options.application_name("upstream");
-            Connection::Postgres(options.connect().await?)
-        }
+    let (url, namespace) = (&source.url, &source.namespace);
+    let rows: Vec<(String, i64)> = if url.starts_with("sqlite:") {
+        let options: SqliteConnectOptions = url.parse()?;
+        let mut file = options.read_only(true).connect().await?;
+        let asked = sqlx::query_as(MARKS).bind(namespace);
+        asked.fetch_all(&mut file).await?
+    } else {
+        // Not "fencepost": those connections are for the faults to end.
+        let options = PgConnectOptions::from_str(url)?.application_name("upstream");
+        let mut server = match kept.take() {
+            Some(server) => server,
+            None => options.connect().await?,
+        };
+        let asked = sqlx::query_as(MARKS).bind(namespace);
+        let rows = asked.fetch_all(&mut server).await?;
+        *kept = Some(server);
+        rows
     };
-    let namespace = &source.namespace;
-    let rows: Vec<(String, i64)> = match &mut open {
-        Connection::Postgres(open) => {
-            let asked = sqlx::query_as(MARKS).bind(namespace);
-            asked.fetch_all(open).await?
-        }
-        Connection::Sqlite(open) => {
-            let asked = sqlx::query_as(MARKS).bind(namespace);
-            asked.fetch_all(open).await?
-        }
-    };
-    *kept = Some(open);
     let unsigned = |token: i64| u64::try_from(token).expect("marks are not negative");
     let rows = rows.into_iter();
     Ok(rows

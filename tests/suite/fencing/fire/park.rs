@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, OnceCell};
 
+use super::marks::Source;
 use super::plan::Ground;
+use crate::support::Store;
 use crate::support::postgres::Cluster;
 
-const DATABASE: &str = "fire";
+const DATABASE: &str = "postgres";
 
 /// The servers, started when first needed.
 #[derive(Default)]
@@ -25,30 +27,44 @@ pub struct Park {
 /// The place of one history.
 pub struct Place {
     pub cluster: Option<Arc<Cluster>>,
-    /// The role under which its proxies connect, and the namespace of their marks.
-    pub name: String,
+    /// As its proxies use it: on a server, under a role of the namespace's name.
+    pub store: Store,
+    /// As everybody else connects to it.
+    pub source: Source,
 }
 
 impl Park {
     /// A place on this ground.
     pub async fn place(&self, ground: Ground) -> Place {
         let cluster = match ground {
-            Ground::Sqlite => None,
-            Ground::Common => Some(Arc::clone(self.common.get_or_init(start).await)),
+            Ground::Sqlite => {
+                let (store, namespace) = (Store::sqlite(), "default".to_owned());
+                let (cluster, url) = (None, store.url());
+                let source = Source { url, namespace };
+                return Place {
+                    cluster,
+                    store,
+                    source,
+                };
+            }
+            Ground::Common => Arc::clone(self.common.get_or_init(start).await),
             Ground::Own => {
                 let idle = self.idle.lock().await.pop();
-                Some(match idle {
+                match idle {
                     Some(cluster) => cluster,
                     None => start().await,
-                })
+                }
             }
         };
-        let name = format!("h{}", self.next.fetch_add(1, Ordering::Relaxed));
-        if let Some(cluster) = &cluster {
-            let role = format!("CREATE ROLE {name} SUPERUSER LOGIN");
-            cluster.execute(DATABASE, &role).await;
+        let namespace = format!("h{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let role = format!("CREATE ROLE {namespace} SUPERUSER LOGIN");
+        cluster.execute(DATABASE, &role).await;
+        let url = cluster.url(DATABASE);
+        Place {
+            cluster: Some(cluster),
+            store: Store::at(&url.replace("postgres@", &format!("{namespace}@"))),
+            source: Source { url, namespace },
         }
-        Place { cluster, name }
     }
 
     /// Takes a server of a history's own back. A history that ends in a panic keeps it from the
@@ -60,29 +76,13 @@ impl Park {
     }
 }
 
-impl Place {
-    /// The database, as its proxies connect to it.
-    pub fn url(&self) -> Option<String> {
-        let of_others = self.past_all()?;
-        Some(of_others.replace("postgres@", &format!("{}@", self.name)))
-    }
-
-    /// The database, as everybody else connects to it.
-    pub fn past_all(&self) -> Option<String> {
-        self.cluster.as_ref().map(|cluster| cluster.url(DATABASE))
-    }
-}
-
 /// Starts a server with connections enough for all histories at once.
 async fn start() -> Arc<Cluster> {
     let started = tokio::task::spawn_blocking(|| {
         let cluster = Cluster::start();
         cluster.stop();
         cluster.start_with(&["max_connections=400"]);
-        cluster
+        Arc::new(cluster)
     });
-    let cluster = started.await.expect("Postgres starts");
-    let database = format!("CREATE DATABASE {DATABASE}");
-    cluster.execute("postgres", &database).await;
-    Arc::new(cluster)
+    started.await.expect("Postgres starts")
 }

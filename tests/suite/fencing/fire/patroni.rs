@@ -11,10 +11,7 @@
 
 mod fault;
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -27,22 +24,21 @@ use self::fault::PrimaryFault::{
 };
 use self::fault::{BEFORE, CUT, Round, rounds};
 use super::TOO_LATE;
-use super::check::{History, Rule, check, first_of};
-use super::clients::{Came, Clients, Hub, key};
+use super::check::{Floor, History, below, check, first_of, raise};
+use super::clients::{Came, Clients, key};
 use super::log::{Event, Log, LogEntry, write_down};
 use super::marks::{Reader, Source};
-use super::noise::Noise;
 use super::plan::{Plan, PlannedRequest};
-use super::run::recover;
+use super::run::{lateness, recover};
 use super::upstream::PromptUpstream;
+use super::world::config;
 use crate::support::path::{Cut, Path, Weather};
-use crate::support::patroni::PatroniCluster;
 use crate::support::patroni::Synchronous::{Off, On};
-use crate::support::{Config, Proxy, Store, or_return};
+use crate::support::patroni::member::Member;
+use crate::support::patroni::{PatroniCluster, url_of};
+use crate::support::{Proxy, Store, or_return};
 
-/// As in the fault histories. The times of the store are the defaults.
-const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undelivered: 600ms },
-    barrier: { wait: 700ms, grace: 500ms, settle: 4s } }";
+const DATABASE: &str = "fencepost";
 /// Between two writes of the client that measures.
 const BEAT: Duration = Duration::from_millis(25);
 /// A shorter gap between two writes is no outage.
@@ -68,7 +64,6 @@ async fn no_mark_is_lost_under_patroni() {
 /// rules that were broken. A round that breaks a rule while the instruments are late proves
 /// nothing, and is played again.
 async fn play_set(cluster: &PatroniCluster, from: u64, rounds: Vec<Round>) -> Vec<String> {
-    let noise = Noise::listen();
     let mut all_broken = Vec::new();
     let mut set_up = On;
     for (seed, round) in (from..).zip(rounds) {
@@ -76,9 +71,9 @@ async fn play_set(cluster: &PatroniCluster, from: u64, rounds: Vec<Round>) -> Ve
             set_up = round.0;
             cluster.set(set_up).await;
         }
-        let began = Instant::now();
+        let lateness = lateness();
         let mut broken = Scene::start(cluster, round, seed).await.play().await;
-        if broken.is_some() && noise.worst_since(began) > TOO_LATE {
+        if broken.is_some() && *lateness.borrow() > TOO_LATE {
             let again = Scene::start(cluster, round, seed + AGAIN).await;
             broken = again.play().await;
         }
@@ -104,46 +99,33 @@ struct Scene<'a> {
 impl<'a> Scene<'a> {
     async fn start(cluster: &'a PatroniCluster, round: Round, seed: u64) -> Self {
         let plan = Arc::new(Plan::of_clients(seed, round.1.span()));
-        let (log, hub, mut tasks) = (Log::begin(), Hub::new(1024), JoinSet::new());
+        let (clients, mut tasks) = (Clients::of(plan, Log::begin()), JoinSet::new());
         let namespace = format!("r{seed}");
-        let front = cluster.front();
         let source = Source {
-            url: cluster.url(&front.to_string()),
+            url: url_of(&cluster.front.to_string(), DATABASE),
             namespace: namespace.clone(),
         };
-        let reader = Reader::start(source, log.clone(), &mut tasks);
-        let upstream =
-            PromptUpstream::start(Arc::clone(&plan), log.clone(), hub.clone(), reader.clone())
-                .await;
-        let servers = cluster
-            .members
-            .iter()
-            .map(|member| member.address().parse().expect("an address"));
-        let ways = [vec![front], servers.collect::<Vec<SocketAddr>>()]
-            .map(|servers| servers.into_iter().map(Path::start).collect::<Vec<_>>());
-        let config = |ways: &[Path]| {
+        let reader = Reader::start(source, clients.log.clone(), &mut tasks);
+        let upstream = PromptUpstream::start(&clients, &reader, &mut tasks).await;
+        let servers = cluster.members.iter().map(Member::address);
+        let ways = [vec![cluster.front], servers.collect()];
+        let ways = ways.map(|to| to.into_iter().map(Path::start).collect::<Vec<_>>());
+        let through = |ways: &[Path]| {
             let all: Vec<_> = ways.iter().map(|way| way.address().to_string()).collect();
-            let store = Store::at(&cluster.url(&all.join(",")));
-            Config::to(&format!("http://{}", upstream.address()), &store)
-                .with(TIMES)
-                .with(&format!("store: {{ namespace: {namespace} }}"))
-                .with("body: { buffer: 4096B, max: 1048576B }")
-                .route("methods: [PUT, POST, DELETE]")
+            let store = Store::at(&url_of(&all.join(","), DATABASE));
+            config(&format!("http://{}", upstream.address), &store, &namespace)
         };
         let proxies = [
-            Proxy::start(&config(&ways[0])).await,
-            Proxy::start(&config(&ways[1])).await,
+            Proxy::start(&through(&ways[0])).await,
+            Proxy::start(&through(&ways[1])).await,
         ];
-        let addresses = [proxies[0].data(), proxies[1].data()];
+        for (proxy, address) in proxies.iter().zip(&clients.directory) {
+            *address.lock().expect("no panics") = Some(proxy.data());
+        }
         Self {
             cluster,
             round,
-            clients: Clients {
-                plan,
-                log,
-                hub,
-                directory: Arc::new(move |nth| Some(addresses[nth])),
-            },
+            clients,
             reader,
             upstream,
             proxies,
@@ -157,7 +139,7 @@ impl<'a> Scene<'a> {
         let (began, (mode, fault)) = (Instant::now(), self.round);
         let log = self.clients.log.clone();
         let clients = tokio::spawn(self.clients.clone().run());
-        let over = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(OnceLock::new());
         let meters = [0, 1].map(|proxy| tokio::spawn(self.measure(proxy, &over)));
         sleep(BEFORE).await;
         log.note(format!("{fault:?}"));
@@ -166,7 +148,7 @@ impl<'a> Scene<'a> {
         log.note("healed");
         self.cluster.until_whole(mode).await;
         log.note("the cluster is whole");
-        over.store(true, Ordering::Relaxed);
+        over.set(Instant::now()).expect("it is over once");
         let mut outages = Vec::new();
         for meter in meters {
             let passed = meter.await.expect("no meter panics");
@@ -195,29 +177,25 @@ impl<'a> Scene<'a> {
     fn measure(
         &self,
         proxy: usize,
-        over: &Arc<AtomicBool>,
+        over: &Arc<OnceLock<Instant>>,
     ) -> impl Future<Output = Vec<Instant>> + use<> {
         let (clients, over) = (self.clients.clone(), Arc::clone(over));
         let resource = clients.plan.all_resources() + proxy;
         async move {
             let mut passed = Vec::new();
-            let mut ends: Option<Instant> = None;
             for token in 1.. {
-                let (sent, nonce) = (Instant::now(), format!("m{proxy}-{token}"));
+                let ended = over.get();
                 let probe = PlannedRequest::put(0, proxy, resource, token);
-                if clients.attempt(&probe, &nonce).await == Came::Passed {
+                let came = clients.attempt(&probe, &format!("m{proxy}-{token}")).await;
+                if came == Came::Passed {
                     passed.push(Instant::now());
-                    if ends.is_some_and(|ends| sent > ends) {
-                        break;
-                    }
                 }
-                if over.load(Ordering::Relaxed) {
-                    let ends = *ends.get_or_insert_with(Instant::now);
-                    if ends.elapsed() > PATIENCE {
-                        let what = format!("{} takes no newer token", key(resource));
-                        clients.log.add(Event::Unrecovered(what));
-                        break;
-                    }
+                if ended.is_some() && came == Came::Passed {
+                    break;
+                } else if ended.is_some_and(|ended| ended.elapsed() > PATIENCE) {
+                    let what = format!("{} takes no newer token", key(resource));
+                    clients.log.add(Event::Unrecovered(what));
+                    break;
                 }
                 sleep(BEAT).await;
             }
@@ -227,68 +205,64 @@ impl<'a> Scene<'a> {
 
     /// Does it, and undoes it when Patroni has done its part.
     async fn strike(&self) {
-        let cluster = self.cluster;
-        let old = cluster.primary().await;
-        let primary = &cluster.members[old];
-        match self.round.1 {
+        let (cluster, (mode, fault)) = (self.cluster, self.round);
+        let primary = cluster.primary().await;
+        match fault {
             Switchover => cluster.switch_over().await,
             Crash => primary.crash(),
-            Loss => {
-                primary.kill9();
-                cluster.next_primary(old).await;
-                primary.start();
-            }
             Freeze => {
                 primary.freeze();
-                cluster.next_primary(old).await;
+                cluster.next_primary(primary).await;
                 primary.thaw();
             }
             Hang => {
                 primary.signal_patroni(Signal::STOP);
-                cluster.next_primary(old).await;
+                cluster.next_primary(primary).await;
                 sleep(CUT).await;
                 primary.signal_patroni(Signal::CONT);
             }
-            CutFromEtcd => {
-                primary.to_etcd.weather(Weather::Dead);
-                cluster.next_primary(old).await;
-                primary.to_etcd.weather(Weather::Clear);
-            }
-            CutFromStandbys => {
-                primary.from_members.weather(Weather::Dead);
-                sleep(CUT).await;
-                primary.from_members.weather(Weather::Clear);
-            }
-            CutFromProxy => {
-                let ways = &self.ways[usize::try_from(self.clients.plan.seed % 2).expect("0 or 1")];
-                for way in ways {
-                    way.weather(Weather::Dead);
+            CutFromEtcd | CutFromStandbys | CutFromProxy => {
+                let of_proxy = usize::try_from(self.clients.plan.seed % 2).expect("0 or 1");
+                let cut: Vec<&Path> = match fault {
+                    CutFromEtcd => vec![&primary.to_etcd],
+                    CutFromStandbys => vec![&primary.from_members],
+                    _ => self.ways[of_proxy].iter().collect(),
+                };
+                for path in &cut {
+                    path.weather(Weather::Dead);
                 }
-                sleep(CUT).await;
-                for way in ways {
-                    way.weather(Weather::Clear);
+                if fault == CutFromEtcd {
+                    cluster.next_primary(primary).await;
+                } else {
+                    sleep(CUT).await;
+                }
+                for path in &cut {
+                    path.weather(Weather::Clear);
                 }
             }
-            LossWhileBehind if self.round.0 == Off => {
-                primary.from_members.refuse().await;
-                primary.from_members.cut(Cut::Reset);
-                sleep(BEFORE).await;
+            Loss | LossWhileBehind => {
+                let mut behind = None;
+                if fault == LossWhileBehind && mode == Off {
+                    primary.from_members.refuse().await;
+                    primary.from_members.cut(Cut::Reset);
+                } else if fault == LossWhileBehind {
+                    let spare = behind.insert(cluster.spare_standby().await);
+                    spare.signal_receiver(Signal::STOP);
+                }
+                if fault == LossWhileBehind {
+                    sleep(BEFORE).await;
+                }
                 primary.kill9();
-                cluster.next_primary(old).await;
-                primary.from_members.listen();
-                primary.start();
-            }
-            LossWhileBehind => {
-                let behind = cluster.spare_standby().await;
-                cluster.members[behind].signal_receiver(Signal::STOP);
-                sleep(BEFORE).await;
-                primary.kill9();
-                let new = cluster.next_primary(old).await;
-                if new == behind {
+                let new = cluster.next_primary(primary).await;
+                if let Some(behind) = behind {
+                    behind.signal_receiver(Signal::CONT);
+                } else if fault == LossWhileBehind {
+                    primary.from_members.listen();
+                }
+                if behind.is_some_and(|behind| behind.name == new.name) {
                     let what = "a standby that was behind was promoted".to_owned();
                     self.clients.log.add(Event::Unrecovered(what));
                 }
-                cluster.members[behind].signal_receiver(Signal::CONT);
                 primary.start();
             }
         }
@@ -296,62 +270,55 @@ impl<'a> Scene<'a> {
 
     /// The rules that were broken, in words.
     async fn judge(&mut self) -> Option<String> {
-        let (log, (mode, fault)) = (self.clients.log.entries(), self.round);
-        let mut found = check(&log);
+        let (log, (mode, fault)) = (&self.clients.log, self.round);
         let mut missed = [0.0; 2];
-        for (missed, proxy) in missed.iter_mut().zip(&self.proxies) {
+        let mut broken = Vec::new();
+        for (missed, proxy) in missed.iter_mut().zip(&mut self.proxies) {
             *missed = proxy.sum("fencepost_mark_regressions_total", &[]).await;
+            if proxy.process().ended().is_some() {
+                broken.push("a proxy ended".to_owned());
+            }
+            let said = proxy.process().lines().join("\n");
+            log.note(format!("a proxy said:\n{said}"));
         }
-        let mut said: Vec<String> = Vec::new();
+        let log = log.entries();
+        let mut found = check(&log);
         if mode == Off && matches!(fault, Loss | LossWhileBehind) {
             // An asynchronous failover may lose marks. A look that began before it is noticed sees
             // that, and what a lost mark would have stopped may pass.
             let before = found.len();
-            found.retain(|other| ![Rule::C1, Rule::C2, Rule::C3].contains(&other.rule));
+            found.retain(|other| !["C1", "C2", "C3"].contains(&&other[..2]));
             let lost = before - found.len();
             println!("patroni: {lost} signs of lost marks, {missed:?} noticed by the proxies");
-            if fault == LossWhileBehind && missed.iter().all(|missed| *missed == 0.0) {
-                said.push("no proxy noticed that marks were lost".to_owned());
+            if fault == LossWhileBehind && missed[0] + missed[1] == 0.0 {
+                broken.push("no proxy noticed that marks were lost".to_owned());
             }
-            said.extend(below(&log));
+            broken.extend(below_arrivals(&log));
         } else if missed[0] > 0.0 || missed[1] > 0.0 && !fault.leaves_an_old_primary() {
-            said.push(format!(
+            broken.push(format!(
                 "the proxies miss {missed:?} marks, and none can be lost"
             ));
         }
-        let mut lines = Vec::new();
-        for proxy in &mut self.proxies {
-            if proxy.process().ended().is_some() {
-                said.push("a proxy ended".to_owned());
-            }
-            lines.extend(proxy.process().lines());
-        }
-        said.extend(first_of(&found));
-        (!said.is_empty()).then(|| {
-            let (said, plan) = (said.join("\n  "), &self.clients.plan);
-            let name = format!("patroni-{}", plan.seed);
-            let file = write_down(&name, &said, plan, &log, &lines);
-            format!("\n  {said}\n  the log: {}", file.display())
+        broken.extend(found);
+        (!broken.is_empty()).then(|| {
+            let (broken, plan) = (first_of(&broken), &self.clients.plan);
+            let file = write_down(&format!("patroni-{}", plan.seed), &broken, plan, &log);
+            format!("\n  {broken}\n  the log: {}", file.display())
         })
     }
 }
 
 /// The resources whose last mark is below a token that has arrived.
-fn below(log: &[LogEntry]) -> Vec<String> {
+fn below_arrivals(log: &[LogEntry]) -> Vec<String> {
     let last = log.iter().rev().find_map(|entry| match &entry.event {
         Event::Marks(marks) => Some(marks.clone()),
         _ => None,
     });
-    let last = last.unwrap_or_default();
-    let mut arrived: BTreeMap<&str, u64> = BTreeMap::new();
-    for (resource, arrivals) in History::of(log).by_resource() {
-        let newest = arrivals.iter().filter_map(|arrival| arrival.token).max();
-        arrived.insert(resource, newest.unwrap_or_default());
+    let mut arrived = Floor::new();
+    let history = History::of(log);
+    for (resource, arrivals) in history.by_resource() {
+        let tokens = arrivals.iter().filter_map(|arrival| arrival.token);
+        tokens.for_each(|token| raise(&mut arrived, resource, token));
     }
-    let lower = arrived
-        .into_iter()
-        .filter(|(resource, token)| last.get(*resource) < Some(token));
-    lower
-        .map(|(resource, token)| format!("{resource}: {token} has arrived, and the mark is below"))
-        .collect()
+    below(&arrived, &last.unwrap_or_default(), "has arrived")
 }

@@ -14,9 +14,7 @@ use super::fault::FaultKind::{
     Cut, Deaf, Delay, DieAtSync, Jump, Kill, KillPostgres, LongStop, Partition, SlowDisk, Stall,
     Stop, Terminate, UpstreamDown,
 };
-use super::fault::FaultPoint::{
-    AfterCommit, AnyTime, BeforeCheck, BeforeRelease, BeforeResponseEnd, MidBody, OutOfStreams,
-};
+use super::fault::FaultPoint::{AfterCommit, AnyTime, BeforeCheck, MidBody, OutOfStreams};
 use super::fault::{Fault, FaultCase, FaultKind, FaultPoint, Sky};
 use crate::support::path::Weather;
 
@@ -58,12 +56,9 @@ pub enum Ground {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Http1,
-    Http2 {
-        /// At once, on one connection.
-        streams: u32,
-        /// After this many requests it says goodbye on a connection, in this way.
-        goodbye: Option<(u32, Goodbye)>,
-    },
+    /// With so many streams at once, on one connection. After so many requests it says goodbye on a
+    /// connection, in this way.
+    Http2(u32, Option<(u32, Goodbye)>),
 }
 
 /// An end of a connection over HTTP/2, by the upstream.
@@ -75,10 +70,11 @@ pub enum Goodbye {
     Abrupt,
 }
 
-/// One request of a client.
-#[derive(Clone, Debug)]
+/// One request of a client, and its handling by the upstream. Times in milliseconds; those of the
+/// upstream are in sum far below `settle`.
+#[derive(Clone, Copy, Debug)]
 pub struct PlannedRequest {
-    /// Not before; in milliseconds since the history began.
+    /// Not before, since the history began.
     pub at: u64,
     pub proxy: usize,
     pub resource: usize,
@@ -88,26 +84,30 @@ pub struct PlannedRequest {
     pub size: usize,
     pub chunked: bool,
     pub conduct: Conduct,
-    pub work: Work,
     /// Sent again so often, with the same token, when it was refused for now or broke.
     pub retries: u32,
+    /// Before the upstream reads the body.
+    pub slow_read: u64,
+    /// Before the effect.
+    pub before: u64,
+    /// Between the pieces of the response.
+    pub between: u64,
+    pub pieces: usize,
+    /// Bytes of a piece.
+    pub piece: usize,
+    pub ending: Ending,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    Put,
-    Post,
-    Delete,
-    /// With the token that it shows, or none.
-    Get,
+    /// By this method, with the token that it shows, or none.
+    Plain(&'static str),
     Claim,
     /// By this method, with this in the token's place.
     Malformed(&'static str, &'static str),
-    /// A path that two servers may read in two ways.
-    Ambiguous,
-    NoRoute,
-    /// A method that the route does not take.
-    WrongMethod,
+    /// By this method, to this path: one that no route has, that two servers may read in two ways,
+    /// or whose route does not take the method.
+    Misdirected(&'static str, &'static str),
     TooLarge,
 }
 
@@ -132,21 +132,6 @@ pub enum Part {
     Response,
 }
 
-/// The handling of a request by the upstream. Times in milliseconds; in sum far below `settle`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
-    /// Before it reads the body.
-    pub slow_read: u64,
-    /// Before the effect.
-    pub before: u64,
-    /// Between the pieces of the response.
-    pub between: u64,
-    pub pieces: usize,
-    /// Bytes of a piece.
-    pub piece: usize,
-    pub ending: Ending,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Answer,
@@ -158,17 +143,6 @@ pub enum Ending {
     Reset,
 }
 
-impl Work {
-    pub const QUICK: Self = Self {
-        slow_read: 0,
-        before: 0,
-        between: 0,
-        pieces: 1,
-        piece: 16,
-        ending: Ending::Answer,
-    };
-}
-
 impl PlannedRequest {
     /// A small write that passes quickly.
     pub fn put(at: u64, proxy: usize, resource: usize, token: u64) -> Self {
@@ -177,12 +151,17 @@ impl PlannedRequest {
             proxy,
             resource,
             token: Some(token),
-            form: Form::Put,
+            form: Form::Plain("PUT"),
             size: 0,
             chunked: false,
             conduct: Conduct::Plain,
-            work: Work::QUICK,
             retries: 0,
+            slow_read: 0,
+            before: 0,
+            between: 0,
+            pieces: 1,
+            piece: 16,
+            ending: Ending::Answer,
         }
     }
 }
@@ -239,15 +218,9 @@ impl Plan {
     }
 
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {
-        let outer = [
-            BeforeCheck,
-            MidBody,
-            BeforeResponseEnd,
-            BeforeRelease,
-            AnyTime,
-        ];
-        let kills = clear(&[Kill], &outer);
-        let light = clear(&[Kill, Stop], &outer);
+        let mut outer = FaultPoint::ALL.to_vec();
+        outer.retain(|point| !matches!(point, AfterCommit | OutOfStreams));
+        let mut light = clear(&[Kill, Stop], &outer);
         let mut of_the_path = FaultCase::of_the_path();
         of_the_path
             .retain(|case| case.point != AfterCommit && !matches!(case.kind, LongStop | Partition));
@@ -255,12 +228,8 @@ impl Plan {
         let first = pick(&[&*light, &dies, &of_the_path].concat(), turn);
         self.fault(first, 500..900, random);
         // A proxy that is traced does not stop as others do.
-        let menu = if first.kind == DieAtSync {
-            kills
-        } else {
-            light
-        };
-        self.fault(pick(&menu, random.random()), 1600..2200, random);
+        light.retain(|case| first.kind != DieAtSync || case.kind == Kill);
+        self.fault(pick(&light, random.random()), 1600..2200, random);
     }
 
     fn postgres_faults(&mut self, proxies: usize, turn: u64, random: &mut StdRng) {
@@ -361,7 +330,7 @@ impl Plan {
         let way = pick(&[Goodbye::Graceful, Goodbye::Abrupt], random.random());
         // Few requests come over one connection.
         let goodbye = one_in(3, random).then(|| (random.random_range(2..15), way));
-        Transport::Http2 { streams, goodbye }
+        Transport::Http2(streams, goodbye)
     }
 }
 

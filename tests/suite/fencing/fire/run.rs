@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -19,8 +20,26 @@ const DELIVERED: Duration = Duration::from_secs(20);
 /// Between a probe and the next.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Plays it once, into the log; returns what the proxies have written, run by run.
-pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
+/// How often this process's own tasks are measured.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The longest delay of this process's own tasks from now on: the upstream can keep its promises
+/// only as far as it is let. Ends with its receiver.
+pub fn lateness() -> watch::Receiver<Duration> {
+    let (worst, heard) = watch::channel(Duration::ZERO);
+    tokio::spawn(async move {
+        while !worst.is_closed() {
+            let before = Instant::now();
+            sleep(TICK).await;
+            let late = before.elapsed().saturating_sub(TICK);
+            worst.send_modify(|worst| *worst = late.max(*worst));
+        }
+    });
+    heard
+}
+
+/// Plays it once, into the log.
+pub async fn play(plan: Arc<Plan>, park: Arc<Park>, log: Log) {
     let place = park.place(plan.ground).await;
     let world = Arc::new(World::start(Arc::clone(&plan), place, log).await);
     let mut actors = JoinSet::new();
@@ -40,13 +59,10 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
         }
     }
     recover(&world.clients).await;
-    if !world.reader.has_looked(PATIENCE).await {
-        log.note("the marks could not be read in the end");
-    }
+    world.reader.has_looked(PATIENCE).await;
     let world = Arc::into_inner(world).expect("every actor has ended");
-    let (lines, place) = world.end().await;
+    let place = world.end().await;
     park.leave(place, plan.ground).await;
-    lines
 }
 
 /// Every resource takes a newer token again, by way of every proxy.
@@ -55,29 +71,24 @@ pub async fn recover(clients: &Clients) {
     let tokens = plan.clients.iter().flatten().filter_map(|ask| ask.token);
     let newest = tokens.max().unwrap_or_default();
     let deadline = Instant::now() + PATIENCE;
-    let mut tasks = JoinSet::new();
+    let mut tries = 0;
     for resource in 0..plan.all_resources() {
-        let clients = clients.clone();
-        tasks.spawn(async move {
-            let mut tries = 0;
-            for (proxy, token) in (0..clients.plan.proxies).zip(newest + 1..) {
-                let probe = PlannedRequest::put(0, proxy, resource, token);
-                loop {
-                    tries += 1;
-                    let nonce = format!("p{resource}-{tries}");
-                    if clients.attempt(&probe, &nonce).await == Came::Passed {
-                        break;
-                    }
-                    if Instant::now() > deadline {
-                        let key = key(resource);
-                        let what = format!("{key} takes no newer token, with all faults over");
-                        clients.log.add(Event::Unrecovered(what));
-                        break;
-                    }
-                    sleep(AGAIN).await;
+        for (proxy, token) in (0..plan.proxies).zip(newest + 1..) {
+            let probe = PlannedRequest::put(0, proxy, resource, token);
+            loop {
+                tries += 1;
+                let nonce = format!("p{resource}-{tries}");
+                if clients.attempt(&probe, &nonce).await == Came::Passed {
+                    break;
                 }
+                if Instant::now() > deadline {
+                    let key = key(resource);
+                    let what = format!("{key} takes no newer token, with all faults over");
+                    clients.log.add(Event::Unrecovered(what));
+                    break;
+                }
+                sleep(AGAIN).await;
             }
-        });
+        }
     }
-    tasks.join_all().await;
 }

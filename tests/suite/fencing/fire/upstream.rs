@@ -15,118 +15,84 @@ mod http2;
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio_util::task::TaskTracker;
 
 use super::check::NONCE;
-use super::clients::Hub;
+use super::clients::Clients;
 use super::fault::FaultPoint;
-use super::log::{Event, Log};
+use super::log::Event;
 use super::marks::Reader;
-use super::plan::{Ending, Plan, PlannedRequest, Transport};
+use super::plan::{Ending, PlannedRequest, Transport};
+use crate::support::Must as _;
 
 /// From the last byte read of a request to the last thing done for it, own pauses in reading
 /// counted in.
 const BOUND: Duration = Duration::from_millis(2_400);
+const FOR_EVER: Duration = Duration::from_hours(1);
 /// A piece of the response that is not taken for so long is held up by who should read it.
 const HELD_UP: Duration = Duration::from_millis(40);
 /// The end of a response, which leaves when it is noted.
 const LAST: usize = 8;
 const LEFT: &str = "the caller left";
 
-/// The server. Its requests in progress outlive its listening.
-pub struct PromptUpstream {
-    address: SocketAddr,
-    desk: UpstreamShared,
-    listening: JoinSet<()>,
-}
-
+/// The server. Cheap to clone.
 #[derive(Clone)]
-struct UpstreamShared {
-    plan: Arc<Plan>,
-    log: Log,
-    hub: Hub,
+pub struct PromptUpstream {
+    pub address: SocketAddr,
+    clients: Clients,
     reader: Reader,
     arrivals: Arc<AtomicUsize>,
-    /// Short sections, never across an await.
-    at_work: Arc<Mutex<JoinSet<()>>>,
+    at_work: TaskTracker,
 }
 
 impl PromptUpstream {
-    pub async fn start(plan: Arc<Plan>, log: Log, hub: Hub, reader: Reader) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("loopback has a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let desk = UpstreamShared {
-            plan,
-            log,
-            hub,
-            reader,
+    /// It listens for as long as `tasks` live.
+    pub async fn start(clients: &Clients, reader: &Reader, tasks: &mut JoinSet<()>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").must().await;
+        let upstream = Self {
+            address: listener.local_addr().expect("it is bound"),
+            clients: clients.clone(),
+            reader: reader.clone(),
             arrivals: Arc::default(),
-            at_work: Arc::default(),
+            at_work: TaskTracker::new(),
         };
-        let mut listening = JoinSet::new();
-        listening.spawn(desk.clone().accept(listener));
-        Self {
-            address,
-            desk,
-            listening,
-        }
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        let (accepting, at_work) = (upstream.clone(), upstream.at_work.clone());
+        tasks.spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().must().await;
+                at_work.spawn(accepting.clone().connection(stream));
+            }
+        });
+        upstream
     }
 
     /// Waits until nothing is in progress any more. Call it when every proxy and every path is
     /// gone.
-    pub async fn rest(mut self) {
-        self.listening.shutdown().await;
-        loop {
-            let at_work = std::mem::take(&mut *self.desk.at_work.lock().expect("no panics"));
-            if at_work.is_empty() {
-                return;
-            }
-            at_work.join_all().await;
-        }
-    }
-}
-
-impl UpstreamShared {
-    async fn accept(self, listener: TcpListener) {
-        loop {
-            let (stream, _) = listener.accept().await.expect("accepting works");
-            self.spawn(self.clone().connection(stream));
-        }
-    }
-
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.at_work.lock().expect("no panics").spawn(work);
+    pub async fn rest(self) {
+        self.at_work.close();
+        self.at_work.wait().await;
     }
 
     async fn connection(self, stream: TcpStream) {
-        stream
-            .set_nodelay(true)
-            .expect("a live socket takes options");
-        match self.plan.transport {
+        stream.set_nodelay(true).expect("a live socket");
+        match self.clients.plan.transport {
             Transport::Http1 => self.http1(stream).await,
-            Transport::Http2 {
-                streams, goodbye, ..
-            } => self.http2(stream, streams, goodbye).await,
+            Transport::Http2(streams, bye) => self.http2(stream, streams, bye).await,
         }
     }
 
     /// The first byte of a request.
     fn arrives(&self) -> Handling {
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
-        self.log.add(Event::Began(arrival));
+        self.clients.log.add(Event::Began(arrival));
         self.reader.look();
         Handling {
             desk: self.clone(),
@@ -141,7 +107,7 @@ impl UpstreamShared {
         let mut parts = nonce.split('-');
         let client: usize = parts.next()?.strip_prefix('c')?.parse().ok()?;
         let nth: usize = parts.next()?.parse().ok()?;
-        self.plan.clients.get(client)?.get(nth).cloned()
+        self.clients.plan.clients.get(client)?.get(nth).copied()
     }
 }
 
@@ -160,18 +126,9 @@ trait Caller {
     fn reset(&mut self);
 }
 
-/// The end of the reading of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyEnd {
-    Whole,
-    Broken,
-    /// The rest did not come in time, and the connection is over now.
-    GivenUp,
-}
-
 /// One request in the works.
 struct Handling {
-    desk: UpstreamShared,
+    desk: PromptUpstream,
     arrival: usize,
     /// A quick one where none is planned.
     order: PlannedRequest,
@@ -187,46 +144,47 @@ impl Handling {
         if let Some(order) = nonce.and_then(|(_, nonce)| self.desk.planned(nonce)) {
             self.order = order;
         }
-        self.desk.log.add(Event::Head(self.arrival, headers));
+        self.desk
+            .clients
+            .log
+            .add(Event::Head(self.arrival, headers));
     }
 
     /// Does all that follows the head; `true`: the connection can go on. `length`: of the body, if
     /// it is known.
     async fn handle(mut self, length: Option<usize>, caller: &mut impl Caller) -> bool {
-        let work = self.order.work;
-        if work.ending == Ending::Early {
+        let order = self.order;
+        if order.ending == Ending::Early {
             // A whole answer is the upstream's own word that it is done; the body is read and
             // thrown away.
-            self.work_for(work.before).await;
+            self.work_for(order.before).await;
             self.end("answered early");
-            let answer = work.pieces * work.piece;
+            let answer = order.pieces * order.piece;
             let answered = caller.head(200, answer).await && caller.send(answer, true).await;
-            return self.body(length, caller).await == BodyEnd::Whole && answered;
+            return self.body(length, caller).await == Some(true) && answered;
         }
-        match self.body(length, caller).await {
-            BodyEnd::Whole => {
-                self.work_for(work.before).await;
-                self.respond(caller).await.unwrap_or_else(|how| {
-                    self.end(how);
-                    false
-                })
-            }
-            BodyEnd::Broken => {
-                self.work_for(work.before).await;
-                self.end("the caller left halfway");
-                false
-            }
-            BodyEnd::GivenUp => false,
-        }
+        let Some(is_whole) = self.body(length, caller).await else {
+            return false;
+        };
+        self.work_for(order.before).await;
+        let responded = if is_whole {
+            self.respond(caller).await
+        } else {
+            Err("the caller left halfway")
+        };
+        responded.unwrap_or_else(|how| {
+            self.end(how);
+            false
+        })
     }
 
     fn end(&self, how: &'static str) {
-        self.desk.log.add(Event::Ended(self.arrival, how));
+        self.desk.clients.log.add(Event::Ended(self.arrival, how));
     }
 
     fn passes(&self, point: FaultPoint) {
         // Nobody may wait for it.
-        let _ = self.desk.hub.send((point, self.order.proxy));
+        let _ = self.desk.clients.hub.send((point, self.order.proxy));
     }
 
     fn bound(&self) -> Instant {
@@ -239,31 +197,29 @@ impl Handling {
         sleep_until(done.min(self.bound())).await;
     }
 
-    async fn body(&mut self, length: Option<usize>, caller: &mut impl Caller) -> BodyEnd {
-        let slow = Duration::from_millis(self.order.work.slow_read);
+    /// Returns whether the body has come whole; `None`: the rest did not come in time, and the
+    /// connection is over now.
+    async fn body(&mut self, length: Option<usize>, caller: &mut impl Caller) -> Option<bool> {
+        let slow = Duration::from_millis(self.order.slow_read);
         sleep(slow).await;
         // Bodies of no length are whole with the head.
         if length == Some(0) {
             self.last_byte -= slow;
-            return BodyEnd::Whole;
+            return Some(true);
         }
         let (more, mut pieces) = unbounded_channel();
         // It was answered early, and what still comes does not matter.
-        let answered = self.order.work.ending == Ending::Early;
+        let answered = self.order.ending == Ending::Early;
         let half = length.map_or(64 << 10, |length| length / 2);
         let watching = async {
             let (mut read, mut last, mut given_up) = (0, Instant::now(), false);
             loop {
-                let piece = if given_up {
-                    Ok(pieces.recv().await)
-                } else {
-                    timeout_at(last + BOUND, pieces.recv()).await
-                };
-                match piece {
+                let patience = if given_up { FOR_EVER } else { BOUND };
+                match timeout_at(last + patience, pieces.recv()).await {
                     Ok(None) => return (last, given_up),
                     Ok(Some(bytes)) => {
                         if std::mem::take(&mut given_up) && !answered {
-                            self.desk.log.add(Event::Resumed(self.arrival));
+                            self.desk.clients.log.add(Event::Resumed(self.arrival));
                         }
                         // A streamed body comes in more than one piece.
                         if half > 4096 && (read..read + bytes).contains(&(half - 1)) {
@@ -281,41 +237,31 @@ impl Handling {
             }
         };
         let (whole, (last, given_up)) = tokio::join!(caller.body(more), watching);
-        if given_up {
-            return BodyEnd::GivenUp;
-        }
         // Bytes that lay there while nothing was read were sent so much earlier.
         self.last_byte = self.last_byte.max(last) - slow;
-        if whole {
-            BodyEnd::Whole
-        } else {
-            BodyEnd::Broken
-        }
+        (!given_up).then_some(whole)
     }
 
     /// `true`: the response has left whole.
     async fn respond(&self, caller: &mut impl Caller) -> Result<bool, &'static str> {
-        let work = self.order.work;
-        let status = if work.ending == Ending::Fail {
-            500
-        } else {
-            200
-        };
-        for nth in 1..=work.pieces {
+        let order = self.order;
+        let fails = order.ending == Ending::Fail;
+        let status = if fails { 500 } else { 200 };
+        for nth in 1..=order.pieces {
             if nth > 1 {
                 self.passes(FaultPoint::BeforeResponseEnd);
-                self.work_for(work.between).await;
+                self.work_for(order.between).await;
             }
-            let last = nth == work.pieces;
-            if last && work.ending == Ending::Reset {
+            let last = nth == order.pieces;
+            if last && order.ending == Ending::Reset {
                 self.end("a reset");
                 caller.reset();
                 return Ok(false);
             }
-            if nth == 1 && !caller.head(status, work.pieces * work.piece).await {
+            if nth == 1 && !caller.head(status, order.pieces * order.piece).await {
                 return Err(LEFT);
             }
-            let most = work.piece - if last { LAST } else { 0 };
+            let most = order.piece - if last { LAST } else { 0 };
             self.send(most, caller).await?;
         }
         // Noted before the last bytes leave: what follows from them must find it in the log.

@@ -26,7 +26,6 @@ const READINGS = [
 ];
 
 const lines = require('node:fs').readFileSync(0, 'latin1').split('\n').filter((line) => line !== '');
-const out = [];
 for (const line of lines) {
   // As Node's server hands the target on: bytes as code points.
   const raw = Buffer.from(line, 'hex').toString('latin1');
@@ -37,6 +36,5 @@ for (const line of lines) {
       return '-';
     }
   });
-  out.push(columns.join(' '));
+  console.log(columns.join(' '));
 }
-process.stdout.write(out.join('\n') + '\n');

@@ -15,10 +15,7 @@ def path(raw):
     return raw.split("?", 1)[0].split("#", 1)[0]
 
 
-def norm(text):
-    return posixpath.normpath(text)
-
-
+norm = posixpath.normpath
 files = Files()
 READINGS = [
     lambda raw: unquote(path(raw), errors="surrogateescape"),

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
-use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::tool;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
@@ -15,74 +14,34 @@ use crate::support::wire::Wire;
 /// The readings of a target by one reader, in each of its ways; `None`: it refuses.
 pub type Things = Vec<Option<Vec<u8>>>;
 
-/// Asks a script that takes lines of hex and answers with lines of hex columns.
-fn ask(command: &mut Command, targets: &[Vec<u8>]) -> Vec<Things> {
-    let lines: String = targets.iter().map(|target| hex(target) + "\n").collect();
-    let mut questions = tempfile::tempfile().expect("a temporary file");
-    let written = questions.write_all(lines.as_bytes());
-    written
-        .and_then(|()| questions.rewind())
-        .expect("it is ours");
-    let output = command.stdin(questions).stderr(Stdio::inherit()).output();
-    let output = output.expect("the reader can be started");
-    assert!(output.status.success(), "{command:?}: {}", output.status);
-    let text = String::from_utf8(output.stdout).expect("hex");
-    let answers: Vec<Things> = text.lines().map(things).collect();
-    assert_eq!(answers.len(), targets.len(), "{command:?}");
-    answers
-}
-
-fn things(line: &str) -> Things {
-    let columns = line.split(' ');
-    columns
-        .map(|column| column.strip_prefix('=').map(unhex))
-        .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
-}
-
 fn unhex(text: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
     (0..text.len()).step_by(2).map(digits).collect()
 }
 
-/// The reading of a script in this language, whose program loads what the script needs by these
-/// arguments. `None`, and a line that says so, if that is not installed.
-fn script(
-    (tool, program): (&str, &str),
-    loads: [&str; 2],
-    file: &str,
-    targets: &[Vec<u8>],
-) -> Option<Vec<Things>> {
-    let can = |program: &String| {
-        let mut load = Command::new(program);
-        let load = load.args(loads).stdout(Stdio::null()).stderr(Stdio::null());
-        !is_skipped(tool) && load.status().is_ok_and(|status| status.success())
-    };
-    let programs = [program.to_owned(), format!("/usr/bin/{program}")];
-    let Some(program) = programs.into_iter().find(can) else {
-        lacks(tool);
-        return None;
-    };
+/// The readings by a script that takes lines of hex and answers with lines of hex columns. `None`,
+/// and a line that says so, if its program is not installed.
+pub fn script(program: &str, file: &str, targets: &[Vec<u8>]) -> Option<Vec<Things>> {
+    let mut command = Command::new(tool(program)?);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/fencing/spelling");
-    Some(ask(Command::new(program).arg(folder.join(file)), targets))
-}
-
-pub fn python(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let python = ("python3", "python3");
-    script(python, ["-c", ""], "readers.py", targets)
-}
-
-pub fn node(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    script(("node", "node"), ["-e", ""], "readers.js", targets)
-}
-
-pub fn django(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let loads = ["-c", "import rest_framework"];
-    script(("rest_framework", "python3"), loads, "drf.py", targets)
+    let mut questions = tempfile::tempfile().expect("a temporary file");
+    for target in targets {
+        let digits: Vec<String> = target.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(questions, "{}", digits.concat()).expect("it is ours");
+    }
+    questions.rewind().expect("it is ours");
+    command.arg(folder.join(file)).stdin(questions);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.expect("the reader can be started");
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    let things = |line: &str| {
+        let columns = line.split(' ').map(|column| column.strip_prefix('='));
+        columns.map(|column| column.map(unhex)).collect()
+    };
+    let text = String::from_utf8(output.stdout).expect("hex");
+    let answers: Vec<Things> = text.lines().map(things).collect();
+    assert_eq!(answers.len(), targets.len(), "{command:?}");
+    Some(answers)
 }
 
 /// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,

@@ -14,20 +14,15 @@ pub struct EchoCase {
     pub fenced: bool,
     pub query: &'static str,
     pub lines: Vec<Bytes>,
-    pub body: RequestBody,
+    /// Its pieces, if it has one,
+    pub body: Option<Vec<Bytes>>,
+    /// and its trailers, if the pieces are chunks.
+    pub trailers: Option<String>,
     /// The upstream's answer.
     pub answer: Bytes,
     /// The upstream closes behind its answer.
     pub closes: bool,
     pub number: usize,
-}
-
-/// A request's body.
-#[derive(Clone, Debug)]
-pub enum RequestBody {
-    None,
-    Sized(Bytes),
-    Chunked { pieces: Vec<Bytes>, trailers: Bytes },
 }
 
 /// Bytes of all values, always the same ones.
@@ -86,7 +81,8 @@ impl EchoCase {
             fenced: true,
             query: "",
             lines: Vec::new(),
-            body: RequestBody::None,
+            body: None,
+            trailers: None,
             answer: sized("200 OK", b"Content-Type: text/plain\r\n", b"done\n"),
             closes: false,
             number: 0,
@@ -103,13 +99,13 @@ impl EchoCase {
     }
 
     pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
-        self.body = RequestBody::Sized(body.as_ref().to_vec());
+        self.body = Some(vec![body.as_ref().to_vec()]);
         self
     }
 
     pub fn chunks(mut self, pieces: Vec<Bytes>, trailers: &str) -> Self {
-        let trailers = trailers.as_bytes().to_vec();
-        self.body = RequestBody::Chunked { pieces, trailers };
+        self.body = Some(pieces);
+        self.trailers = Some(trailers.to_owned());
         self
     }
 
@@ -130,11 +126,7 @@ impl EchoCase {
     }
 
     pub fn body_length(&self) -> usize {
-        match &self.body {
-            RequestBody::None => 0,
-            RequestBody::Sized(bytes) => bytes.len(),
-            RequestBody::Chunked { pieces, .. } => pieces.iter().map(Vec::len).sum(),
-        }
+        self.body.iter().flatten().map(Vec::len).sum()
     }
 
     /// The client waits for `100 Continue`.
@@ -167,24 +159,22 @@ impl EchoCase {
             bytes.extend_from_slice(line);
             bytes.extend_from_slice(b"\r\n");
         }
-        match &self.body {
-            RequestBody::None => {}
-            RequestBody::Sized(body) => {
-                bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
-            }
-            RequestBody::Chunked { .. } => {
-                bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-            }
+        if self.trailers.is_some() {
+            bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        } else if self.body.is_some() {
+            bytes.extend_from_slice(
+                format!("Content-Length: {}\r\n", self.body_length()).as_bytes(),
+            );
         }
         bytes.extend_from_slice(b"\r\n");
         bytes
     }
 
     pub fn body_bytes(&self) -> Bytes {
-        match &self.body {
-            RequestBody::None => Vec::new(),
-            RequestBody::Sized(body) => body.clone(),
-            RequestBody::Chunked { pieces, trailers } => chunked(pieces, trailers),
+        let pieces = self.body.as_deref().unwrap_or_default();
+        match &self.trailers {
+            Some(trailers) => chunked(pieces, trailers.as_bytes()),
+            None => pieces.concat(),
         }
     }
 }

@@ -116,20 +116,22 @@ fn bodies() -> Vec<EchoCase> {
     cases
 }
 
+/// A field with every byte that a value may have.
+fn every_byte() -> Vec<u8> {
+    b"X-Bytes: a"
+        .iter()
+        .copied()
+        .chain(0x80..=0xff)
+        .chain(0x20..=0x7e)
+        .collect()
+}
+
 fn request_fields() -> Vec<EchoCase> {
     let put = |name: &str| EchoCase::new(name, "PUT").body("b");
     let long = format!("X-Long: {}", "v".repeat(8192));
-    let many: Vec<String> = (0..60)
-        .map(|i| format!("X-Field-{}: {i}", (i * 7) % 60))
-        .collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let mut every = b"X-Bytes: a".to_vec();
-    every.extend(0x80..=0xff_u8);
-    every.extend(0x20..=0x7e_u8);
     let traced = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     vec![
         put("fields in no order").lines(&["Z: 1", "B: 2", "Accept: */*", "A: 3", "Y: 4", "C: 5"]),
-        put("lines of one name").lines(&["X-A: 2", "X-A: 1", "X-A: 2", "X-A:"]),
         put("lines of one name apart").lines(&["X-A: 2", "X-B: 1", "x-a: 1", "X-B: 0", "X-A: 3"]),
         put("names in every case").lines(&[
             "x-lower: 1",
@@ -142,11 +144,10 @@ fn request_fields() -> Vec<EchoCase> {
             "SOAPAction: \"urn:x\"",
         ]),
         put("names of odd signs").lines(&["X!#$%&'*+.^`|~1: 1", "_: 2", "x_y: 3", "1: 4"]),
-        put("values of every byte").line(every),
+        put("values of every byte").line(every_byte()),
         put("empty values").lines(&["X-A:", "X-B: ", "X-C:\t ", "X-D: x"]),
         put("white space").lines(&["X-A: \t a\t b \t", "X-B:c", "X-C: , ,\",\" ;=, "]),
         put("a long value").line(long),
-        put("many fields").lines(&many),
         put("fields that decide").lines(&[
             "If-Match: \"a\", W/\"b\"",
             "If-None-Match: *",
@@ -181,8 +182,7 @@ fn request_fields() -> Vec<EchoCase> {
             "Keep-Alive: timeout=5",
             "X-End: 1",
             "Proxy-Connection: keep-alive",
-        ])
-        ,
+        ]),
         EchoCase {
             version: "HTTP/1.0",
             ..put("HTTP/1.0")
@@ -198,14 +198,6 @@ fn request_fields() -> Vec<EchoCase> {
                 b"Content-Range: bytes 1-2/5\r\nAccept-Ranges: bytes\r\nETag: \"a\"\r\n",
                 b"on",
             )),
-        EchoCase::new("ranges", "GET").line("Range: bytes=0-0,4-4").answer(sized(
-            "206 Partial Content",
-            b"Content-Type: multipart/byteranges; boundary=B\r\n",
-            b"--B\r\nContent-Range: bytes 0-0/5\r\n\r\nd\r\n--B\r\nContent-Range: bytes 4-4/5\r\n\r\n\n\r\n--B--\r\n",
-        )),
-        EchoCase::new("a range beyond", "GET")
-            .line("Range: bytes=9-")
-            .answer(sized("416 Range Not Satisfiable", b"Content-Range: bytes */5\r\n", b"")),
     ]
 }
 
@@ -213,9 +205,9 @@ fn statuses() -> Vec<EchoCase> {
     let mut cases = Vec::new();
     let odd = ["200 ", "200 Fine by me", "404 not  here; (really): \"no\""];
     let statuses = [
-        200, 201, 202, 203, 207, 226, 299, 300, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404,
-        405, 406, 409, 410, 411, 412, 413, 415, 418, 422, 423, 428, 429, 451, 499, 500, 501, 502,
-        503, 504, 507, 599,
+        200, 201, 202, 203, 206, 207, 226, 299, 300, 301, 302, 303, 307, 308, 400, 401, 402, 403,
+        404, 405, 406, 409, 410, 411, 412, 413, 415, 416, 418, 422, 423, 428, 429, 451, 499, 500,
+        501, 502, 503, 504, 507, 599,
     ];
     let usual = statuses.map(|status| {
         let known = http::StatusCode::from_u16(status).expect("a status");
@@ -247,15 +239,8 @@ fn statuses() -> Vec<EchoCase> {
 
 fn answers() -> Vec<EchoCase> {
     let put = |name: &str, answer: &[u8]| EchoCase::new(name, "PUT").body("b").answer(answer);
-    let mut bytes = b"X-Bytes: a".to_vec();
-    bytes.extend(0x80..=0xff_u8);
-    bytes.extend(0x20..=0x7e_u8);
-    bytes.extend_from_slice(b"\r\n");
+    let bytes = [&every_byte()[..], b"\r\n"].concat();
     let long = format!("X-Long: {}\r\n", "v".repeat(8192));
-    let many: Vec<String> = (0..60)
-        .map(|i| format!("X-Field-{}: {i}\r\n", (i * 7) % 60))
-        .collect();
-    let many = many.concat();
     let ok = |lines: &[u8]| sized("200 OK", lines, b"ok");
     vec![
         put("fields of the answer in no order", &ok(b"Z: 1\r\nB: 2\r\nServer: own/1\r\nA: 3\r\nAge: 4\r\n")),
@@ -264,7 +249,6 @@ fn answers() -> Vec<EchoCase> {
         put("values of the answer of every byte", &ok(&bytes)),
         put("empty values of the answer", &ok(b"X-A:\r\nX-B: \t\r\nX-C: c\r\n")),
         put("a long value of the answer", &ok(long.as_bytes())),
-        put("many fields of the answer", &ok(many.as_bytes())),
         put("the answer's own date", &ok(b"Date: Tue, 15 Nov 1994 08:12:31 GMT\r\nLast-Modified: Tue, 15 Nov 1994 08:12:31 GMT\r\n")),
         put("fields of the upstream's connection", &ok(b"Connection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=60\r\nX-End: 1\r\n")),
         put("other proxies behind", &ok(b"Via: 1.0 other\r\nX-Cache: HIT\r\nAge: 7\r\n")),

@@ -53,20 +53,9 @@ pub struct EdgeCase {
     pub wanted: Wanted,
 }
 
-/// All cases of `tests/edge`.
-pub fn all() -> Vec<EdgeCase> {
-    let mut cases = Vec::new();
-    for (file, table) in template::files("tests/edge") {
-        if file != "http2" {
-            cases.extend(of_file(&file, &table, cases.len()));
-        }
-    }
-    cases
-}
-
-/// The cases of one file. `from`: how many there were before.
-pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<EdgeCase> {
-    let entries = template::entries(file, table, "send", from);
+/// The cases of one file.
+pub fn of_file(file: &str, table: &toml::Table) -> Vec<EdgeCase> {
+    let entries = template::entries(file, table, "send");
     entries.into_iter().map(EdgeCase::new).collect()
 }
 
@@ -155,18 +144,14 @@ impl EdgeCase {
 
     /// The method that the answer of this place is for.
     fn method(&self, at: usize) -> String {
-        let line = self
-            .wanted
-            .lines
-            .get(at)
-            .filter(|_| self.wanted.lines.len() == self.statuses.len());
-        let sent = self.writes.concat();
-        let first = sent.split(|byte| *byte == b' ').next().unwrap_or_default();
-        match line {
-            Some(line) => line.split(' ').next().unwrap_or_default().to_owned(),
-            None if at == 0 => String::from_utf8_lossy(first).into_owned(),
-            None => "GET".to_owned(),
-        }
+        let (lines, sent) = (&self.wanted.lines, self.writes.concat());
+        let line = match lines.get(at) {
+            Some(line) if lines.len() == self.statuses.len() => line.as_bytes(),
+            _ if at == 0 => &sent,
+            _ => b"GET",
+        };
+        let method = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        String::from_utf8_lossy(method).into_owned()
     }
 
     /// The text that a failure prints.

@@ -90,25 +90,17 @@ async fn connection(mut stream: TcpStream, kept: Arc<Mutex<Vec<RecordedRequest>>
             return;
         }
         let message = match strict::message(&buffer) {
-            Ok(None) => continue,
-            Ok(Some((message, used))) if used == buffer.len() => message,
-            Ok(Some((_, used))) => {
-                keep(&buffer, Err(format!("bytes behind its end, after {used}")));
-                return;
+            Err(None) => continue,
+            Ok((message, used)) if used == buffer.len() => message,
+            Ok((_, used)) => {
+                return keep(&buffer, Err(format!("bytes behind its end, after {used}")));
             }
-            Err(why) => {
-                keep(&buffer, Err(why));
-                return;
-            }
+            Err(Some(why)) => return keep(&buffer, Err(why)),
         };
-        let content = if message.method == "HEAD" {
-            ""
-        } else {
-            "seen\n"
-        };
+        let (method, target) = (&message.method, &message.target);
+        let content = ["seen\n", ""][usize::from(method == "HEAD")];
         let answer = format!(
-            "HTTP/1.1 200 OK\r\nX-Saw: {} {}\r\nContent-Length: 5\r\n\r\n{content}",
-            message.method, message.target
+            "HTTP/1.1 200 OK\r\nX-Saw: {method} {target}\r\nContent-Length: 5\r\n\r\n{content}"
         );
         keep(&buffer, Ok(message));
         buffer.clear();

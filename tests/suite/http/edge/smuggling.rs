@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use super::recorder::{self, RecordedRequest};
 use super::stage::{Line, probe, shown};
-use super::template::{self, byte_set, bytes, expand};
+use super::template::{self, Listed, byte_set, bytes, expand};
 use crate::support::Answer;
 
 /// A request around a mutated line.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wrap {
     /// `{line}` is the line; `{length}` the length of the body.
@@ -29,12 +29,13 @@ struct RawMutation {
     /// The attempt, in words.
     about: String,
     /// Lines for the file's wraps, or else
-    line: Option<String>,
-    /// a head and
-    head: Option<String>,
-    /// a body of its own.
     #[serde(default)]
-    body: String,
+    line: Listed<String>,
+    /// heads and
+    #[serde(default)]
+    head: Listed<String>,
+    /// a body of its own, or the file's.
+    body: Option<String>,
     /// The values of `{x}`: words,
     #[serde(default)]
     words: Vec<String>,
@@ -51,6 +52,10 @@ struct RawMutation {
 #[serde(deny_unknown_fields)]
 struct MutationFile {
     #[serde(default)]
+    head: String,
+    #[serde(default)]
+    body: String,
+    #[serde(default)]
     wrap: BTreeMap<String, Wrap>,
     mutation: BTreeMap<String, RawMutation>,
 }
@@ -58,8 +63,7 @@ struct MutationFile {
 /// One request that hopes to be two.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    pub name: String,
-    about: String,
+    name: String,
     id: String,
     bytes: Vec<u8>,
     status: Option<u16>,
@@ -73,60 +77,46 @@ pub type Played = Result<Vec<Answer>, String>;
 pub fn all() -> Vec<Mutation> {
     let mut all = Vec::new();
     for (file, table) in template::files("tests/edge/smuggling") {
-        let file_of: MutationFile = table
-            .try_into()
-            .unwrap_or_else(|error| panic!("{file}: {error}"));
-        expand_file(&file, &file_of, &mut all);
-    }
-    all
-}
-
-fn expand_file(file: &str, of: &MutationFile, all: &mut Vec<Mutation>) {
-    for (name, raw) in &of.mutation {
-        let own;
-        let wraps: Vec<(&str, &Wrap)> = if raw.line.is_some() {
-            of.wrap.iter().map(|(name, wrap)| (&**name, wrap)).collect()
-        } else {
-            let head = raw
-                .head
-                .clone()
-                .unwrap_or_else(|| panic!("{file}/{name}: a line, or a head"));
-            own = Wrap {
-                head,
-                body: raw.body.clone(),
-            };
-            vec![("", &own)]
-        };
-        let byte = |byte: u8| char::from(byte).to_string();
-        let set = raw.bytes.as_deref().map(byte_set).unwrap_or_default();
-        let mut values: Vec<String> = raw.words.clone();
-        values.extend(set.into_iter().map(byte));
-        if values.is_empty() {
-            values.push(String::new());
-        }
-        for (wrap_name, wrap) in wraps {
-            for value in &values {
-                let id = format!("q{:05}", all.len());
-                let put_in = |text: &str| {
-                    let text = text.replace("{line}", raw.line.as_deref().unwrap_or_default());
-                    expand(&text.replace("{x}", value), &id)
-                };
-                let body = bytes(&put_in(&wrap.body));
-                let head = put_in(&wrap.head).replace("{length}", &body.len().to_string());
-                all.push(Mutation {
-                    name: format!(
-                        "{file}/{name} {wrap_name} {:?}",
-                        value.escape_debug().to_string()
-                    ),
-                    about: raw.about.clone(),
-                    bytes: [bytes(&head), body].concat(),
-                    status: raw.status,
-                    goes_on: raw.goes_on,
-                    id,
-                });
+        let of: Result<MutationFile, _> = table.try_into();
+        let of = of.unwrap_or_else(|error| panic!("{file}: {error}"));
+        for (name, raw) in of.mutation {
+            let mut shapes = Vec::new();
+            for line in raw.line.list() {
+                let around = |text: &str| text.replace("{line}", &line);
+                let wraps = of.wrap.values();
+                shapes.extend(wraps.map(|wrap| (around(&wrap.head), around(&wrap.body))));
+            }
+            let body = raw.body.unwrap_or_else(|| of.body.clone());
+            for head in raw.head.list() {
+                shapes.push((head, body.clone()));
+            }
+            if shapes.is_empty() {
+                shapes.push((of.head.clone(), body));
+            }
+            let mut values = raw.words;
+            let set = raw.bytes.as_deref().map(byte_set).unwrap_or_default();
+            values.extend(set.into_iter().map(|byte| char::from(byte).to_string()));
+            if values.is_empty() {
+                values.push(String::new());
+            }
+            for (head, body) in &shapes {
+                for value in &values {
+                    let id = format!("q{:05}", all.len());
+                    let put_in = |text: &str| expand(&text.replace("{x}", value), &id);
+                    let body = bytes(&put_in(body));
+                    let head = put_in(head).replace("{length}", &body.len().to_string());
+                    all.push(Mutation {
+                        name: format!("{file}/{name} {value:?} ({})", raw.about),
+                        bytes: [bytes(&head), body].concat(),
+                        status: raw.status,
+                        goes_on: raw.goes_on,
+                        id,
+                    });
+                }
             }
         }
     }
+    all
 }
 
 /// The arrivals by the mutation that they name.
@@ -235,11 +225,6 @@ impl Mutation {
 
     /// The text that a failure prints.
     pub fn describe(&self, why: &str) -> String {
-        format!(
-            "{} ({}): {why}\n  sent {}",
-            self.name,
-            self.about,
-            shown(&self.bytes)
-        )
+        format!("{}: {why}\n  sent {}", self.name, shown(&self.bytes))
     }
 }

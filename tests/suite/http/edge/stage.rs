@@ -26,6 +26,7 @@ routes:
   - { path: '/tenants/{id}', resource: 'tenant:{header.x-tenant}:{id}' }
   - { path: '/queries/{id}', resource: 'query:{query.q}:{id}' }
   - { path: '/members/{id}', resource: 'member:{json.name}:{id}' }
+  - { path: '/more/{id}', resource: 'more:{id}', methods: [PROPPATCH, MKCOL, LOCK, FROB] }
   - { path: '/limited/{id}', resource: 'limited:{id}', methods: [PUT], body: { max: 10 } }
   - { path: '/moved/{id}/{*rest}', resource: 'moved:{id}', methods: [COPY, MOVE] }
   - { path: '/once/{id}', resource: 'once:{id}', reuse: once }
@@ -124,16 +125,11 @@ pub fn probe(id: &str) -> Vec<u8> {
 /// Printable bytes, cut to a readable length.
 pub fn shown(bytes: &[u8]) -> String {
     let text = bytes.escape_ascii().to_string();
-    if text.len() > 1500 {
-        format!(
-            "{} … {} ({} bytes)",
-            &text[..900],
-            &text[text.len() - 300..],
-            bytes.len()
-        )
-    } else {
-        text
+    if text.len() <= 1500 {
+        return text;
     }
+    let (begin, end) = (&text[..900], &text[text.len() - 300..]);
+    format!("{begin} … {end} ({} bytes)", bytes.len())
 }
 
 /// A connection of a client that never loses its temper: that the other side has closed is a

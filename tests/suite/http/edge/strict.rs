@@ -40,21 +40,22 @@ impl Message {
     }
 }
 
-/// The request that `bytes` begin with, and its length; `None`: it is not whole yet.
-pub fn message(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
-    let Some(end) = head(bytes)? else {
-        return Ok(None);
-    };
+/// What is wrong, or `None`: it is not whole yet.
+type Fault = Option<String>;
+
+/// The request that `bytes` begin with, and its length.
+pub fn message(bytes: &[u8]) -> Result<(Message, usize), Fault> {
+    let end = head(bytes)?;
     let mut slots = [EMPTY_HEADER; 256];
     let mut read = httparse::Request::new(&mut slots);
     let parsed = read.parse(&bytes[..end]);
     if parsed != Ok(Status::Complete(end)) || read.version != Some(1) {
-        return Err(format!("{parsed:?}, HTTP/1.{:?}", read.version));
+        return Err(Some(format!("{parsed:?}, HTTP/1.{:?}", read.version)));
     }
     let target = read.path.unwrap_or_default();
     let plain = target.bytes().all(|byte| byte.is_ascii_graphic());
     if !plain || target.contains('#') || !(target.starts_with('/') || target == "*") {
-        return Err(format!("the target {target:?}"));
+        return Err(Some(format!("the target {target:?}")));
     }
     let text = |value: &[u8]| value.iter().map(|byte| char::from(*byte)).collect();
     let field = |field: &httparse::Header<'_>| (field.name.to_owned(), text(field.value));
@@ -71,7 +72,7 @@ pub fn message(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
 
 /// The length of the head, with its empty line. The library takes bare line feeds, and empty lines
 /// before the head, too.
-fn head(bytes: &[u8]) -> Result<Option<usize>, String> {
+fn head(bytes: &[u8]) -> Result<usize, Fault> {
     let end = find(bytes, b"\r\n\r\n");
     let lines = &bytes[..end.unwrap_or(bytes.len())];
     let odd = |at: usize| match lines[at] {
@@ -80,8 +81,8 @@ fn head(bytes: &[u8]) -> Result<Option<usize>, String> {
         byte => byte == 0,
     };
     match (0..lines.len()).find(|at| odd(*at)) {
-        Some(at) => Err(format!("a bare CR, LF or NUL at byte {at}")),
-        None => Ok(end.map(|end| end + 4)),
+        Some(at) => Err(Some(format!("a bare CR, LF or NUL at byte {at}"))),
+        None => end.map(|end| end + 4).ok_or(None),
     }
 }
 
@@ -116,58 +117,39 @@ fn ends(fields: &[(String, String)]) -> Result<Ends, String> {
     }
 }
 
-fn content(
-    mut message: Message,
-    bytes: &[u8],
-    from: usize,
-) -> Result<Option<(Message, usize)>, String> {
+fn content(mut message: Message, bytes: &[u8], from: usize) -> Result<(Message, usize), Fault> {
     match message.ends {
-        Ends::None => Ok(Some((message, from))),
+        Ends::None => Ok((message, from)),
         Ends::Length => {
             let length = message.all("content-length").next();
             let length: Option<usize> = length.and_then(|text| text.parse().ok());
-            let length = length.ok_or("a length beyond all bounds")?;
-            let Some(body) = bytes.get(from..from.saturating_add(length)) else {
-                return Ok(None);
-            };
-            message.body = body.to_vec();
-            Ok(Some((message, from + length)))
+            let end = length.and_then(|length| from.checked_add(length));
+            let end = end.ok_or_else(|| "a length beyond all bounds".to_owned())?;
+            message.body = bytes.get(from..end).ok_or(None)?.to_vec();
+            Ok((message, end))
         }
         Ends::Chunked => chunks(message, bytes, from),
     }
 }
 
-fn chunks(
-    mut message: Message,
-    bytes: &[u8],
-    mut at: usize,
-) -> Result<Option<(Message, usize)>, String> {
+fn chunks(mut message: Message, bytes: &[u8], mut at: usize) -> Result<(Message, usize), Fault> {
     loop {
-        let Some(length) = find(&bytes[at..], b"\r\n") else {
-            let bare = bytes[at..].contains(&b'\n');
-            return if bare {
-                Err("a bare LF".into())
-            } else {
-                Ok(None)
-            };
-        };
-        let line = String::from_utf8_lossy(&bytes[at..at + length]);
+        let rest = &bytes[at..];
+        let bare = || rest.contains(&b'\n').then(|| "a bare LF".to_owned());
+        let length = find(rest, b"\r\n").ok_or_else(bare)?;
+        let line = String::from_utf8_lossy(&rest[..length]);
         let digits = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_hexdigit());
         let size = usize::from_str_radix(&line, 16).ok().filter(|_| digits);
         let size = size.ok_or_else(|| format!("the chunk size {line:?}"))?;
         at += length + 2;
-        let Some(data) = bytes.get(at..at.saturating_add(size).saturating_add(2)) else {
-            return Ok(None);
-        };
-        let Some(data) = data.strip_suffix(b"\r\n") else {
-            return Err(format!(
-                "no CRLF behind a chunk of {size} bytes, or a trailer"
-            ));
-        };
-        message.body.extend_from_slice(data);
+        let data = bytes.get(at..at.saturating_add(size).saturating_add(2));
+        let data = data.ok_or(None)?.strip_suffix(b"\r\n");
+        message.body.extend_from_slice(
+            data.ok_or_else(|| format!("no CRLF behind a chunk of {size} bytes, or a trailer"))?,
+        );
         at += size + 2;
         if size == 0 {
-            return Ok(Some((message, at)));
+            return Ok((message, at));
         }
     }
 }

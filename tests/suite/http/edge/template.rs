@@ -88,12 +88,12 @@ pub struct CaseEntry {
     pub table: toml::Table,
 }
 
-/// The cases of a file. `short`: what a case says that is no table. `from`: how many there were
-/// before.
+/// The cases of a file. `short`: what a case says that is no table, or the values of `{x}` where
+/// its group says that.
 ///
 /// # Panics
 /// If it has no groups with cases, or one without a basis.
-pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec<CaseEntry> {
+pub fn entries(file: &str, table: &toml::Table, short: &str) -> Vec<CaseEntry> {
     let groups = table["group"].as_array().expect("[[group]]");
     let mut entries = Vec::new();
     for group in groups {
@@ -104,18 +104,37 @@ pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec
             if let toml::Value::Table(said) = said {
                 table.extend(said.clone());
             } else {
+                let short = if table.contains_key(short) {
+                    "x"
+                } else {
+                    short
+                };
                 table.insert(short.into(), said.clone());
             }
             let basis = table.remove("basis").unwrap_or_else(|| "none".into());
             let basis = basis.as_str().unwrap_or_default();
             let known = basis.starts_with("RFC ") || basis.starts_with("policy: ");
             assert!(known, "{file}/{name}: {basis:?}");
-            let name = format!("{file}/{name} ({basis})");
-            let id = format!("k{:04}", from + entries.len());
-            entries.push(CaseEntry { name, id, table });
+            let values = table.remove("x").map(|x| x.try_into().expect("texts"));
+            for value in values.map_or_else(|| vec![String::new()], Listed::list) {
+                let mut table = table.clone();
+                table.iter_mut().for_each(|(_, said)| put_in(said, &value));
+                let name = format!("{file}/{name} {value:?} ({basis})");
+                let id = format!("k{:04}", entries.len());
+                entries.push(CaseEntry { name, id, table });
+            }
         }
     }
     entries
+}
+
+/// Puts a value in place of each `{x}`.
+fn put_in(said: &mut toml::Value, value: &str) {
+    match said {
+        toml::Value::String(text) => *text = text.replace("{x}", value),
+        toml::Value::Array(all) => all.iter_mut().for_each(|one| put_in(one, value)),
+        _ => {}
+    }
 }
 
 /// Every TOML file of a directory, by its name.

@@ -78,26 +78,18 @@ impl Wanted {
                 }
             }
         }
-        let marked = end
-            .marks
-            .iter()
-            .find(|(key, _)| key.contains(id))
-            .map(|(_, mark)| *mark);
+        let mut marks = end.marks.iter();
+        let marked = marks.find(|(key, _)| key.contains(id));
+        let marked = marked.map(|(_, mark)| *mark);
         if (self.mark.is_some() || self.lines.is_empty()) && marked != self.mark {
-            return Err(format!(
-                "left the mark {marked:?}, instead of {:?}",
-                self.mark
-            ));
+            let wanted = self.mark;
+            return Err(format!("left the mark {marked:?}, instead of {wanted:?}"));
         }
         Ok(())
     }
 }
 
 fn value_of<T: serde::de::DeserializeOwned>(table: &mut toml::Table, name: &str) -> Option<T> {
-    let value = table.remove(name)?;
-    Some(
-        value
-            .try_into()
-            .unwrap_or_else(|error| panic!("{name}: {error}")),
-    )
+    let value = table.remove(name)?.try_into();
+    Some(value.unwrap_or_else(|error| panic!("{name}: {error}")))
 }

@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::connections::open;
 use crate::http::MODES;
+use crate::support::client::Exchange;
 use crate::support::http2::{Fields, Http2, Outcome, fenced_head};
 use crate::support::{
     Answer, Gate, Must, Proxy, Request, Step, Upstream, all_forwarded, fenced, get, joined, post,
@@ -235,18 +237,25 @@ async fn crowds_at_many_resources_leave_places_to_others() {
 #[tokio::test]
 async fn tunnels_leave_places_to_requests() {
     let (upstream, proxy) = fenced(&format!("limits: {{ in_flight: 2 }}{MODES}")).await;
-    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    let upgrade = get("/open/chat")
-        .header("Connection", "Upgrade")
-        .header("Upgrade", "echo");
     let mut tunnels = Vec::new();
     for _ in 0..3 {
-        upstream.next([Step::raw(switch), Step::Echo]);
-        let mut tunnel = proxy.begin(&upgrade, b"").await;
-        assert_eq!(tunnel.any_head().await.word(1), "101");
-        tunnel.wire.send(b"hello").must().await;
-        assert_eq!(soon("the echo", tunnel.wire.some()).must().await, b"hello");
-        tunnels.push(tunnel);
+        tunnels.push(tunnel(&upstream, &proxy).await);
     }
+    // A tunnel has left HTTP, and its descriptor has not left the process.
+    open(&proxy, 3.0).await;
     proxy.forward(put("/orders/7").token(1)).await;
+    drop(tunnels);
+    open(&proxy, 0.0).await;
+}
+
+/// A tunnel that bytes have passed.
+async fn tunnel(upstream: &Upstream, proxy: &Proxy) -> Exchange {
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    upstream.next([Step::raw(switch), Step::Echo]);
+    let upgrade = get("/open/chat").header("Connection", "Upgrade");
+    let mut tunnel = proxy.begin(&upgrade.header("Upgrade", "echo"), b"").await;
+    assert_eq!(tunnel.any_head().await.word(1), "101");
+    tunnel.wire.send(b"hello").must().await;
+    assert_eq!(soon("the echo", tunnel.wire.some()).must().await, b"hello");
+    tunnel
 }

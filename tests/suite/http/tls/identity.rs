@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest as _, Sha256};
 
-use super::{TlsRig, send};
+use super::{TlsRig, forward};
 use crate::support::tls::{Credentials, TlsClient};
 use crate::support::{Proxy, Request, Upstream, fenced, get, put};
 
@@ -88,7 +88,7 @@ async fn the_service_hears_of_a_certificate_from_the_proxy_alone() {
         for request in requests() {
             // With a word in Connection that would take ours off.
             let request = claiming(request).header("Connection", XFCC);
-            send(&client, &proxy, &request).await.assert_forwarded();
+            forward(&client, &proxy, &request).await;
             assert_eq!(claims(&rig.upstream), expected, "{request:?}");
         }
         let stream = client.clone().offering(&["h2"]).connect(proxy.data()).await;

@@ -1,7 +1,7 @@
 //! Certificates, keys and CAs are replaced while the program runs: connections live on, new ones
 //! get the new ones, and what is bad changes nothing.
 
-use super::{TlsRig, is_let_in, send, send_over, until_let_in};
+use super::{TlsRig, forward, forward_over, is_let_in, until_let_in, until_reload_ok};
 use crate::support::tls::{Ca, EXPIRES, TlsClient};
 use crate::support::{Config, Proxy, put, soon};
 
@@ -15,19 +15,12 @@ async fn until_expiry(proxy: &Proxy, expected: f64) {
     proxy.until_metric(EXPIRY, &listener, near).await;
 }
 
-async fn until_reload_ok(proxy: &Proxy, expected: f64) {
-    let name = "fencepost_config_reload_ok";
-    let near = |shown: f64| (shown - expected).abs() < 0.5;
-    proxy.until_metric(name, &[], near).await;
-}
-
 #[tokio::test]
 async fn a_new_certificate_is_for_new_connections_and_open_ones_live_on() {
     let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     let open = rig.client().wire(proxy.data()).await.expect("a handshake");
-    let (answer, open) = send_over(open, &put("/orders/7").token(1)).await;
-    answer.assert_forwarded();
+    let open = forward_over(open, &put("/orders/7").token(1)).await;
 
     // By another CA, so that a client can tell the two apart. First the certificate alone: a pair
     // that does not fit is never in use.
@@ -37,17 +30,15 @@ async fn a_new_certificate_is_for_new_connections_and_open_ones_live_on() {
     rig.files.put("tls.key", &pair.key);
     until_expiry(&proxy, LATER).await;
     until_reload_ok(&proxy, 1.0).await;
-    let answer = send(
+    forward(
         &TlsClient::trusting(&next),
         &proxy,
         &put("/orders/7").token(2),
     )
     .await;
-    answer.assert_forwarded();
     assert!(rig.client().connect(proxy.data()).await.is_err());
 
-    let (answer, _) = send_over(open, &put("/orders/7").token(3)).await;
-    answer.assert_forwarded();
+    forward_over(open, &put("/orders/7").token(3)).await;
     assert_eq!(rig.upstream.tokens("order:7"), [1, 2, 3]);
 }
 
@@ -64,8 +55,7 @@ async fn a_mounted_secret_is_swapped_whole() {
     let proxy = Proxy::start(&config).await;
     let old = rig.named(&["worker.pay.svc"]);
     let open = old.wire(proxy.data()).await.expect("a handshake");
-    let (answer, open) = send_over(open, &put("/orders/7").token(1)).await;
-    answer.assert_forwarded();
+    let open = forward_over(open, &put("/orders/7").token(1)).await;
 
     let next = Ca::new("the next CA");
     files.mount(
@@ -75,14 +65,11 @@ async fn a_mounted_secret_is_swapped_whole() {
     );
     until_expiry(&proxy, LATER).await;
     let new = TlsClient::showing(&next, &next.client(&["worker.pay.svc"]));
-    send(&new, &proxy, &put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    forward(&new, &proxy, &put("/orders/7").token(2)).await;
     // Its certificate is of the CA that was.
     let old_on_new = TlsClient::showing(&next, &rig.ca.client(&["worker.pay.svc"]));
     assert!(!is_let_in(&old_on_new, &proxy).await);
-    let (answer, _) = send_over(open, &put("/orders/7").token(3)).await;
-    answer.assert_forwarded();
+    forward_over(open, &put("/orders/7").token(3)).await;
 }
 
 #[tokio::test]
@@ -160,12 +147,7 @@ async fn files_that_a_bad_configuration_names_are_watched_too() {
     rig.files.put("new.key", &pair.key);
     until_expiry(&proxy, LATER).await;
     until_reload_ok(&proxy, 1.0).await;
-}
-
-#[tokio::test]
-async fn a_reload_does_not_turn_tls_off() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.config()).await;
+    // A reload does not turn TLS off.
     proxy.rewrite(&Config::new(&rig.upstream, &rig.store));
     until_reload_ok(&proxy, 0.0).await;
     assert!(is_let_in(&rig.client(), &proxy).await);

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio_rustls::TlsStream;
 
-use super::{TlsRig, send_over};
-use crate::support::wire::{Io, Wire};
+use super::{TlsRig, forward_over, send_over};
+use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
 async fn connect(path: &std::path::Path) -> UnixStream {
@@ -25,11 +25,9 @@ async fn both_ends_may_be_sockets() {
     let config = Config::new(&upstream, &Store::sqlite())
         .with(&format!("{{ listen: 'unix:{}' }}", front.display()));
     let proxy = Proxy::start(&config).await;
-    let mut wire = Wire::new(Io::Unix(connect(&front).await));
+    let mut wire = Wire::new(connect(&front).await);
     for token in [1, 2] {
-        let (answer, open) = send_over(wire, &put("/orders/7").token(token).body("content")).await;
-        answer.assert_forwarded();
-        wire = open;
+        wire = forward_over(wire, &put("/orders/7").token(token).body("content")).await;
     }
     let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
     answer.assert_problem(412, "stale-token");
@@ -56,7 +54,7 @@ async fn tls_works_over_a_socket_and_names_peers_there() {
         let client = rig.named(&[name]);
         let stream = client.over(connect(&front).await).await;
         let stream = TlsStream::from(stream.expect("a handshake"));
-        let wire = Wire::new(Io::Tls(Box::new(stream)));
+        let wire = Wire::new(stream);
         let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
         assert_eq!(answer.status(), status, "{name}: {}", answer.text());
     }
@@ -65,35 +63,23 @@ async fn tls_works_over_a_socket_and_names_peers_there() {
 }
 
 #[tokio::test]
-async fn the_directory_decides_who_may_connect() {
-    let upstream = Upstream::start().await;
-    let dir = TempDir::new().expect("a temporary directory");
-    let front = dir.path().join("front.sock");
-    let config = Config::new(&upstream, &Store::sqlite())
-        .with(&format!("{{ listen: 'unix:{}' }}", front.display()));
-    let mut proxy = Proxy::start(&config).await;
-    let found = std::fs::metadata(&front).expect("it is there");
-    assert_eq!(found.permissions().mode() & 0o777, 0o666);
-    // The socket that a killed run has left is taken over.
-    proxy.kill9();
-    let _again = Proxy::start(&config).await;
-    let wire = Wire::new(Io::Unix(connect(&front).await));
-    let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
-    answer.assert_forwarded();
-}
-
-#[tokio::test]
-async fn a_second_process_is_refused_and_takes_nothing_away() {
+async fn the_directory_decides_who_may_connect_and_only_one_process_listens() {
     let upstream = Upstream::start().await;
     let dir = TempDir::new().expect("a temporary directory");
     let front = dir.path().join("front.sock");
     let listen = format!("{{ listen: 'unix:{}' }}", front.display());
-    let config = Config::new(&upstream, &Store::sqlite()).with(&listen);
-    let other = Config::new(&upstream, &Store::sqlite()).with(&listen);
-    let _proxy = Proxy::start(&config).await;
+    let [config, other] = [(); 2].map(|()| Config::new(&upstream, &Store::sqlite()).with(&listen));
+    let mut proxy = Proxy::start(&config).await;
+    let found = std::fs::metadata(&front).expect("it is there");
+    assert_eq!(found.permissions().mode() & 0o777, 0o666);
+    // A second process takes nothing away, and leaves nothing beside the socket.
     Proxy::refused_for(&other, &["another process listens there"]).await;
     let _still = connect(&front).await;
-    // Nothing else is left beside the socket.
     let files = std::fs::read_dir(dir.path()).expect("it is there").count();
     assert_eq!(files, 1);
+    // The socket that a killed run has left is taken over.
+    proxy.kill9();
+    let _again = Proxy::start(&config).await;
+    let wire = Wire::new(connect(&front).await);
+    forward_over(wire, &put("/orders/7").token(1)).await;
 }

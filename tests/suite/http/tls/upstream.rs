@@ -2,15 +2,15 @@
 //! nothing is sent where one of these is not as it should be.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use crate::http::discretion::is_logged;
+use crate::http::serve_http2;
 use crate::support::bare::BareUpstream;
 use crate::support::tls::{Ca, EXPIRES, Files, server};
-use crate::support::{Config, Must, Proxy, Store, Upstream, get, put};
+use crate::support::{Config, Proxy, Store, Upstream, get, put};
 
 /// A CA, and files that the proxy reads.
 fn authority() -> (Ca, Files) {
@@ -36,12 +36,7 @@ async fn assert_unreachable(proxy: &Proxy, says: &str) {
         let detail = problem["detail"].as_str().unwrap_or_default();
         assert!(says.is_empty() || !detail.contains(says), "{detail}");
     }
-    let reason = |line: &Value| {
-        line["reason"]
-            .as_str()
-            .is_some_and(|why| why.contains(says))
-    };
-    proxy.logged("the reason in the log", reason).await;
+    is_logged(proxy, says).await;
     // It is known that nothing was sent: nothing is waited for.
     let metrics = proxy.metrics().await;
     assert!(metrics.sum("fencepost_unknown_outcomes", &[]) < 0.5);
@@ -50,11 +45,14 @@ async fn assert_unreachable(proxy: &Proxy, says: &str) {
 #[tokio::test]
 async fn the_upstreams_own_ca_is_in_place_of_the_systems() {
     let (ca, files) = authority();
-    let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let offered = ["h2", "http/1.1"];
+    let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &offered)).await;
     let proxy = Proxy::start(&config(upstream.url(), &files)).await;
     proxy.forward(put("/orders/7").token(1)).await;
     proxy.forward(get("/orders/7")).await;
     assert_eq!(upstream.arrivals()[0].token(), Some(1));
+    // Without `upstream.http2`.
+    assert_eq!(upstream.last().head.word(2), "HTTP/1.1");
 
     // The system does not know this CA, and neither does who trusts another one.
     let by_system = Config::to(upstream.url(), &Store::sqlite());
@@ -129,44 +127,20 @@ async fn a_handshake_that_stalls_is_no_unknown_outcome() {
     assert_unreachable(&proxy, "no TLS handshake within 500ms").await;
 }
 
-/// Version, URL and token of a request.
-type SeenRequest = (http::Version, String, Option<String>);
-
-/// Serves a connection over HTTP/2 only, by a library: the peer of [`crate::support::http2`] reads
-/// no fields of a request, and these are what is asked about.
-async fn served(
-    socket: TcpStream,
-    acceptor: TlsAcceptor,
-    seen: Arc<Mutex<Vec<SeenRequest>>>,
-) -> Option<()> {
-    let stream = acceptor.accept(socket).await.ok()?;
-    let mut connection = h2::server::handshake(stream).await.ok()?;
-    while let Some(Ok((request, mut respond))) = connection.accept().await {
-        let token = request.headers().get("x-fencing-token");
-        let token = token.map(|token| token.to_str().expect("ASCII").to_owned());
-        let note = (request.version(), request.uri().to_string(), token);
-        seen.lock().expect("no panic under it").push(note);
-        let answered = respond.send_response(http::Response::new(()), true);
-        answered.expect("it is open");
-    }
-    None
-}
-
 #[tokio::test]
 async fn http_2_is_agreed_on_by_alpn() {
     let (ca, files) = authority();
-    let listener = TcpListener::bind("127.0.0.1:0").must().await;
-    let port = listener.local_addr().expect("its address").port();
+    let upstream = BareUpstream::start().await;
+    let url = format!("https://localhost:{}", upstream.address().port());
     let acceptor = server(&ca.server(&["localhost"]), None, &["h2"]);
     let acceptor = TlsAcceptor::from(Arc::new(acceptor));
-    let seen: Arc<Mutex<Vec<SeenRequest>>> = Arc::default();
-    let notes = Arc::clone(&seen);
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(served(socket, acceptor.clone(), Arc::clone(&notes)));
+        loop {
+            let stream = acceptor.accept(upstream.accept().await).await;
+            tokio::spawn(serve_http2(stream.expect("a handshake"), arrived.clone()));
         }
     });
-    let url = format!("https://localhost:{port}");
     let config = config(&url, &files).with("{ upstream: { http2: true } }");
     let proxy = Proxy::start(&config).await;
     for token in [1, 2] {
@@ -174,18 +148,21 @@ async fn http_2_is_agreed_on_by_alpn() {
     }
     proxy.stale(put("/orders/7").token(1)).await;
     proxy.forward(get("/orders/7")).await;
-    let expected = |target: &str, token: Option<&str>| {
-        let url = format!("{url}{target}");
-        (http::Version::HTTP_2, url, token.map(str::to_owned))
-    };
-    assert_eq!(
-        *seen.lock().expect("no panic under it"),
-        [
-            expected("/orders/7?a=b", Some("1")),
-            expected("/orders/7?a=b", Some("2")),
-            expected("/orders/7", None),
-        ]
-    );
+    for (target, token) in [
+        ("/orders/7?a=b", Some("1")),
+        ("/orders/7?a=b", Some("2")),
+        ("/orders/7", None),
+    ] {
+        let (head, ..) = arrivals.recv().await.expect("a request");
+        assert_eq!(head.version, http::Version::HTTP_2);
+        assert_eq!(head.uri.to_string(), format!("{url}{target}"));
+        let came = head
+            .headers
+            .get("x-fencing-token")
+            .map(http::HeaderValue::as_bytes);
+        assert_eq!(came, token.map(str::as_bytes));
+    }
+    assert!(arrivals.is_empty());
 }
 
 #[tokio::test]
@@ -201,14 +178,4 @@ async fn an_upstream_that_does_not_offer_http_2_gets_nothing() {
         assert_unreachable(&Proxy::start(&config).await, says).await;
         assert_eq!(upstream.count(), 0);
     }
-}
-
-#[tokio::test]
-async fn without_the_field_an_upstream_that_offers_both_gets_http_1() {
-    let (ca, files) = authority();
-    let pair = ca.server(&["localhost"]);
-    let upstream = Upstream::start_tls(server(&pair, None, &["h2", "http/1.1"])).await;
-    let proxy = Proxy::start(&config(upstream.url(), &files)).await;
-    proxy.forward(put("/orders/7").token(1)).await;
-    assert_eq!(upstream.only().head.word(2), "HTTP/1.1");
 }

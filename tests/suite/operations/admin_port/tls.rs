@@ -37,10 +37,8 @@ async fn probes_reads_and_commands_go_over_tls_and_a_new_certificate_is_taken() 
     let read = get("/v1/marks").host(Some("localhost"));
     let answer = send(&client, &proxy, &read).await.expect("a handshake");
     assert_eq!(answer.status(), 200);
-    assert!(
-        get("/livez").attempt(proxy.admin()).await.is_err(),
-        "plain HTTP"
-    );
+    let plain = get("/livez").attempt(proxy.admin()).await;
+    assert!(plain.is_err(), "plain HTTP");
 
     // The file says that there is TLS; here the port is the kernel's choice.
     let url = format!("https://{}", proxy.admin());

@@ -7,6 +7,7 @@ use super::{alerts, read, text};
 use crate::packaging::documents::headings;
 use crate::support::fenced;
 use crate::support::proxy::fencepost;
+use crate::support::run::run;
 
 /// The problem types of the admin port, as its code lists them: `NAME STATUS "type" "title"`.
 fn admin_problem_types() -> BTreeSet<String> {
@@ -25,51 +26,26 @@ fn admin_problem_types() -> BTreeSet<String> {
 #[test]
 fn every_alert_and_every_admin_problem_has_its_place() {
     let problems = headings(&read("docs/problems.md"));
-    for wanted in admin_problem_types() {
-        assert!(
-            problems.contains(&wanted),
-            "docs/problems.md has no heading `{wanted}`"
-        );
-    }
+    let unexplained = &admin_problem_types() - &problems;
+    assert!(unexplained.is_empty(), "docs/problems.md: {unexplained:?}");
     let runbook = read("docs/runbook.md");
-    let headings = headings(&runbook);
-    let alerts = alerts();
-    let alerts: BTreeSet<String> = alerts
-        .iter()
-        .map(|alert| text(alert, "alert").to_owned())
+    let mut headings = headings(&runbook);
+    headings.retain(|heading| heading.starts_with("Fencepost"));
+    let alerts = alerts().into_iter();
+    let alerts: BTreeSet<_> = alerts
+        .map(|alert| text(&alert, "alert").to_owned())
         .collect();
-    for wanted in &alerts {
-        assert!(
-            headings.contains(wanted),
-            "docs/runbook.md has no heading `{wanted}`"
-        );
-    }
-    for heading in headings
-        .iter()
-        .filter(|heading| heading.starts_with("Fencepost"))
-    {
-        assert!(
-            alerts.contains(heading),
-            "docs/runbook.md: no alert is called {heading}"
-        );
-    }
+    assert_eq!(headings, alerts, "docs/runbook.md");
     // Each alert has the four parts, in this order, and the first command is one.
     for section in runbook.split("\n### ").skip(1) {
         let name = section.lines().next().unwrap_or_default();
         if name.starts_with("Fencepost") {
-            let parts = [
-                "**Means.**",
-                "**First.** ",
-                "**You see, you do.**",
-                "**Never.**",
-            ];
-            let at = parts.map(|part| section.find(part));
-            assert!(
-                at[0].is_some() && at.is_sorted(),
-                "{name} lacks one of {parts:?}"
-            );
-            let (_, first) = section.split_once(parts[1]).expect("it is there");
-            assert!(first.starts_with('`'), "{name} begins with no command");
+            let parts = ["Means.", "First.", "You see, you do.", "Never."];
+            let at = parts.map(|part| section.find(&format!("**{part}**")));
+            let whole = at[0].is_some() && at.is_sorted();
+            assert!(whole, "{name} lacks one of {parts:?}");
+            let first = section.contains("**First.** `");
+            assert!(first, "{name} begins with no command");
         }
     }
 }
@@ -91,25 +67,21 @@ async fn every_metric_is_explained() {
     let (_upstream, proxy) = fenced("{}").await;
     let told = read("docs/metrics.md");
     for family in proxy.metrics().await.types.keys() {
-        let (as_code, with_labels) = (format!("`{family}`"), format!("`{family}{{"));
-        assert!(
-            told.contains(&as_code) || told.contains(&with_labels),
-            "{family} is explained nowhere"
-        );
+        let mut forms = [format!("`{family}`"), format!("`{family}{{")].into_iter();
+        let explained = forms.any(|form| told.contains(&form));
+        assert!(explained, "{family} is explained nowhere");
     }
 }
 
 /// Each `fp …` of the runbook, with its quotes as a shell reads them, is a command that the program
 /// has: `--help` at its end is answered only if everything before it parses.
-#[test]
-fn the_program_has_the_commands_of_the_runbook() {
+#[tokio::test]
+async fn the_program_has_the_commands_of_the_runbook() {
     let runbook = read("docs/runbook.md");
-    let blocks = runbook
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("$ fp "));
-    let inline = runbook
-        .split('`')
-        .filter_map(|piece| piece.strip_prefix("fp "));
+    let lines = runbook.lines();
+    let blocks = lines.filter_map(|line| line.trim().strip_prefix("$ fp "));
+    let pieces = runbook.split('`');
+    let inline = pieces.filter_map(|piece| piece.strip_prefix("fp "));
     let inline = inline.filter(|piece| !piece.contains('\n') && !piece.contains('…'));
     let commands: BTreeSet<&str> = blocks
         .chain(inline)
@@ -119,18 +91,11 @@ fn the_program_has_the_commands_of_the_runbook() {
         .collect();
     assert!(commands.len() > 4, "these are not all: {commands:?}");
     for command in commands {
-        let program = fencepost();
-        let output = Command::new("sh")
-            .args(["-eu", "-c", &format!("exec \"$PROGRAM\" {command} --help")])
-            .env("PROGRAM", program.get_program())
-            .env("USER", "somebody")
-            .output()
-            .expect("sh can be run");
-        let said = [output.stdout, output.stderr].concat();
-        assert!(
-            output.status.success(),
-            "fp {command}\n{}",
-            String::from_utf8_lossy(&said)
-        );
+        let script = format!("exec \"$PROGRAM\" {command} --help");
+        let mut shell = Command::new("sh");
+        shell.args(["-eu", "-c", &script]).env("USER", "somebody");
+        shell.env("PROGRAM", fencepost().get_program());
+        let ended = run(shell).await;
+        assert_eq!(ended.code, Some(0), "fp {command}\n{}", ended.text());
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{alerts, expanded, questions, text};
@@ -27,46 +28,24 @@ const LATENCIES: &[&str] = &[
     "fencepost_upstream_header_seconds",
     "fencepost_upstream_response_seconds",
 ];
-const LABELS: &[&str] = &[
-    "outcome",
-    "mode",
-    "limit",
-    "kind",
-    "certificate",
-    "decided_by",
-    "route",
-];
 
 /// The metrics that an expression names.
 fn metric_names(expr: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    for word in expr.split(|c| !is_name(c)) {
-        if word.starts_with("fencepost_")
-            || word.starts_with("process_")
-            || NOT_OURS.contains(&word)
-        {
-            names.insert(word.to_owned());
-        }
-    }
-    names
+    let names = Regex::new(r"\b(?:up|(?:fencepost|process|kube)_\w+)\b").expect("a pattern");
+    let found = names.find_iter(expr);
+    found.map(|name| name.as_str().to_owned()).collect()
 }
 
 /// Each label that an expression compares with constants, and those constants.
-fn label_values(expr: &str) -> Vec<(&'static str, String)> {
+fn label_values(expr: &str) -> Vec<(String, String)> {
+    let labels = "outcome|mode|limit|kind|certificate|decided_by|route";
+    let compared = Regex::new(&format!(r#"\b({labels})[=!]~?=?"([^"]*)""#)).expect("a pattern");
     let mut found = Vec::new();
-    for label in LABELS {
-        for (at, _) in expr.match_indices(label) {
-            let rest = &expr[at + label.len()..];
-            let operator = ["=~\"", "!~\"", "!=\"", "=\""]
-                .iter()
-                .find(|one| rest.starts_with(**one));
-            if let Some(operator) = operator {
-                let values = rest[operator.len()..].split('"').next().expect("a text");
-                let values = values.split('|').filter(|value| !value.starts_with('$'));
-                found.extend(values.map(|value| (*label, value.to_owned())));
-            }
-        }
+    for compared in compared.captures_iter(expr) {
+        let values = compared[2]
+            .split('|')
+            .filter(|value| !value.starts_with('$'));
+        found.extend(values.map(|value| (compared[1].to_owned(), value.to_owned())));
     }
     found
 }
@@ -94,13 +73,15 @@ async fn what_alerts_and_panels_name_is_there_from_the_start() {
     };
     let (names_at_rest, names) = (names_of(&at_rest), names_of(&metrics));
     let panels = questions();
-    let mut expressions = panels.clone();
-    expressions.extend(alerts().iter().map(|alert| {
+    let alerts = alerts();
+    let of_alert = |alert| {
         (
             text(alert, "alert").to_owned(),
             expanded(text(alert, "expr")),
         )
-    }));
+    };
+    let mut expressions = panels.clone();
+    expressions.extend(alerts.iter().map(of_alert));
     assert!(expressions.len() > 60, "these are not all: {expressions:?}");
     for (index, (who, expr)) in expressions.iter().enumerate() {
         let asked = metric_names(expr);
@@ -108,50 +89,32 @@ async fn what_alerts_and_panels_name_is_there_from_the_start() {
         for name in asked {
             let of_panel = index < panels.len();
             let is_late = LATENCIES.iter().any(|late| name.starts_with(late));
-            let names = if of_panel && is_late {
-                &names
-            } else {
-                &names_at_rest
-            };
-            assert!(
-                names.contains(&name) || NOT_OURS.contains(&&*name),
-                "{who}: there is no {name}"
-            );
+            let late = of_panel && is_late && names.contains(&name);
+            let there = late || names_at_rest.contains(&name) || NOT_OURS.contains(&&*name);
+            assert!(there, "{who}: there is no {name}");
         }
         for (label, value) in label_values(expr) {
-            assert!(
-                exists(&at_rest, label, &value),
-                "{who}: {label} is never {value}"
-            );
+            let there = exists(&at_rest, &label, &value);
+            assert!(there, "{who}: {label} is never {value}");
         }
     }
     // And the other way round: nothing is measured that nobody looks at.
-    let looked_at: BTreeSet<String> = expressions
-        .iter()
-        .flat_map(|(_, expr)| metric_names(expr))
-        .collect();
+    let all = expressions.iter().map(|(_, expr)| metric_names(expr));
+    let looked_at: BTreeSet<String> = all.flatten().collect();
     for family in metrics.types.keys() {
-        let of_it = |name: &String| {
-            let rest = name.strip_prefix(&**family);
-            rest.is_some_and(|rest| ["", "_bucket", "_count", "_sum"].contains(&rest))
-        };
-        assert!(
-            looked_at.iter().any(of_it),
-            "{family} is on no panel and in no alert"
-        );
+        let mut ends = ["", "_bucket", "_count", "_sum"].iter();
+        let shown = ends.any(|end| looked_at.contains(&format!("{family}{end}")));
+        assert!(shown, "{family} is on no panel and in no alert");
     }
 }
 
 fn exists(metrics: &Metrics, label: &str, value: &str) -> bool {
-    let prefix = value.strip_suffix(".*");
-    metrics
-        .series
-        .keys()
-        .filter_map(|series| series.labels.get(label))
-        .any(|one| match prefix {
-            Some(prefix) => one.starts_with(prefix),
-            None => one == value,
-        })
+    let series = metrics.series.keys();
+    let mut all = series.filter_map(|series| series.labels.get(label));
+    match value.strip_suffix(".*") {
+        Some(prefix) => all.any(|one| one.starts_with(prefix)),
+        None => all.any(|one| one == value),
+    }
 }
 
 /// An expression as Grafana asks it: `All` for every variable, and its own ranges.
@@ -198,25 +161,17 @@ async fn every_panel_has_data() {
     });
     let finds: Vec<Value> = finds.collect();
     let dir = tempfile::tempdir().expect("a directory");
-    for (name, content) in [
-        (
-            "rules.yaml",
-            json!({ "groups": [{ "name": "panels", "rules": rules }] }),
-        ),
-        (
-            "test.yaml",
-            json!({
-                "rule_files": ["rules.yaml"], "evaluation_interval": "20m",
-                "tests": [{ "interval": "1m", "input_series": series, "promql_expr_test": finds }],
-            }),
-        ),
-    ] {
+    let rules = json!({ "groups": [{ "name": "panels", "rules": rules }] });
+    let test = json!({
+        "rule_files": ["rules.yaml"], "evaluation_interval": "20m",
+        "tests": [{ "interval": "1m", "input_series": series, "promql_expr_test": finds }],
+    });
+    for (name, content) in [("rules.yaml", rules), ("test.yaml", test)] {
         std::fs::write(dir.path().join(name), content.to_string()).expect("it is writable");
     }
     let mut command = Command::new(promtool);
-    command
-        .args(["test", "rules", "test.yaml"])
-        .current_dir(dir.path());
+    command.args(["test", "rules", "test.yaml"]);
+    command.current_dir(dir.path());
     let ended = run(command).await;
     assert_eq!(ended.code, Some(0), "{}\n{questions:#?}", ended.text());
 }

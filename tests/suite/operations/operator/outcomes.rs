@@ -2,11 +2,14 @@
 //! settle.
 
 use super::{
-    KEY, PATIENT, assert_nothing_written_back, override_to, resolve, takes, unknown, with_token,
+    KEY, PATIENT, assert_nothing_written_back, audited, override_to, resolve, takes, unknown,
+    with_token,
 };
 use crate::support::pair::Pair;
 use crate::support::relay::{Point, Statement};
-use crate::support::{Gate, Proxy, Step, Store, eventually, forwarded, joined, or_return, post};
+use crate::support::{
+    Gate, Proxy, Step, Store, all_forwarded, eventually, joined, or_return, post,
+};
 
 #[tokio::test]
 async fn an_operator_need_not_wait_for_the_dead_to_settle() {
@@ -34,10 +37,7 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
         upstream.on_token(41, [Step::Reset]);
         proxy.refuse(with_token(41), 502, "outcome-unknown").await;
     }
-    let newer = [
-        a.start_request(with_token(42)),
-        b.start_request(with_token(42)),
-    ];
+    let newer = [a, b].map(|proxy| proxy.start_request(with_token(42)));
     a.waiting(KEY, 1).await;
     b.waiting(KEY, 1).await;
     let (of_a, of_b) = (unknown(a).await, unknown(b).await);
@@ -48,14 +48,10 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
     assert_eq!(unknown(b).await.len(), 1, "B's own still stands");
     assert_eq!(resolve(a, of_a).await.status(), 200);
     assert_eq!(unknown(a).await.len(), 0);
-    assert!(
-        newer.iter().all(|newer| !newer.is_finished()),
-        "B's is not known yet"
-    );
+    let wait = newer.iter().all(|newer| !newer.is_finished());
+    assert!(wait, "B's is not known yet");
     assert_eq!(resolve(b, of_b).await.status(), 200);
-    for newer in newer {
-        forwarded(newer).await;
-    }
+    all_forwarded(newer).await;
     assert_eq!(upstream.tokens(KEY), [41, 41, 42, 42]);
 }
 
@@ -68,19 +64,13 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     let older = dead.begin(&with_token(41), b"").await;
     upstream.reached(1).await;
     let row = dead.mark(KEY).await.expect("it has a mark")["epochs"][0].clone();
-    let name = format!(
-        "{}/{}",
-        row["instance"].as_str().expect("text"),
-        row["number"]
-    );
+    let instance = row["instance"].as_str().expect("text");
+    let name = format!("{instance}/{}", row["number"]);
     // It lives: only it can know.
     assert_eq!(resolve(&b, &name.clone().into()).await.status(), 409);
     dead.kill9();
     drop(older);
-    let newer = [
-        b.start_request(with_token(42)),
-        c.start_request(with_token(42)),
-    ];
+    let newer = [&b, &c].map(|proxy| proxy.start_request(with_token(42)));
     b.waiting(KEY, 1).await;
     c.waiting(KEY, 1).await;
     eventually("its death to be known", || async {
@@ -88,14 +78,9 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     })
     .await;
     assert_eq!(resolve(&b, &name.into()).await.status(), 200);
-    for newer in newer {
-        forwarded(newer).await;
-    }
-    let audit = c.mark(KEY).await.expect("it has a mark")["audit"].clone();
-    assert_eq!(
-        (&audit[0]["action"], &audit[0]["after"]),
-        (&"resolve".into(), &"41".into())
-    );
+    all_forwarded(newer).await;
+    let act = audited(&c).await;
+    assert_eq!((&act[0], &act[2]), (&"resolve".into(), &"41".into()));
 }
 
 #[tokio::test]
@@ -118,11 +103,8 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     spending.release();
     joined(asked).await.assert_problem(503, "store-unavailable");
     drop(renewals);
-    assert_eq!(
-        a.token(KEY).await,
-        Some(10),
-        "spending under an old permit raises nothing"
-    );
+    let mark = a.token(KEY).await;
+    assert_eq!(mark, Some(10), "an old permit raises nothing");
     assert_eq!(upstream.count(), 0);
     b.until_forwarded(post("/orders/7").token(11)).await;
     assert_nothing_written_back(&[a, b], 11).await;

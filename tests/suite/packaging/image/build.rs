@@ -16,21 +16,9 @@ const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of and by, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 13] = [
-    "Dockerfile",
-    ".dockerignore",
-    "Cargo.toml",
-    "Cargo.lock",
-    "build.rs",
-    "LICENSE",
-    "benches/today/Cargo.toml",
-    "conformance/Cargo.toml",
-    "fuzz/Cargo.toml",
-    "tests/model/Cargo.toml",
-    "vendor",
-    "src",
-    "tests/image",
-];
+const CONTEXT: &str = "Dockerfile .dockerignore Cargo.toml Cargo.lock build.rs LICENSE \
+    benches/today/Cargo.toml conformance/Cargo.toml fuzz/Cargo.toml tests/model/Cargo.toml vendor \
+    src tests/image";
 
 /// The image, unpacked.
 pub struct Image {
@@ -50,10 +38,8 @@ pub fn project() -> &'static Path {
 
 /// The tools that the machine lacks to make and run an image.
 fn lacking() -> Option<&'static str> {
-    let tools = [
-        "buildah", "tar", "unshare", "nsenter", "mount", "setpriv", "ip",
-    ];
-    if let Some(missing) = tools.into_iter().find(|tool| program(tool).is_none()) {
+    let mut tools = "buildah tar unshare nsenter mount setpriv ip".split(' ');
+    if let Some(missing) = tools.find(|tool| program(tool).is_none()) {
         return Some(missing);
     }
     if !Path::new("/").join(ROOTS).exists() {
@@ -123,19 +109,12 @@ fn blob(layers: &Path, descriptor: &Value) -> PathBuf {
 /// Everything that the image depends on, with a digest of each file.
 fn made_of() -> String {
     let script = format!(
-        "find {} -type f | LC_ALL=C sort | xargs sha256sum; rustc -vV; buildah --version",
-        CONTEXT.join(" ")
+        "find {CONTEXT} -type f | LC_ALL=C sort | xargs sha256sum; rustc -vV; buildah --version"
     );
-    output(Command::new("sh").args(["-ec", &script]))
-}
-
-fn output(command: &mut Command) -> String {
-    let name = command.get_program().to_owned();
-    let output = command
-        .current_dir(project())
-        .output()
-        .unwrap_or_else(|error| panic!("{}: {error}", name.display()));
-    assert!(output.status.success(), "{}: {output:?}", name.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &script]).current_dir(project());
+    let output = shell.output().expect("sh can be started");
+    assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 

@@ -46,23 +46,32 @@ const SCRIPT: &str = r#"
     exec setpriv --no-new-privs env -i "$@"
 "#;
 
+/// Where the configuration is mounted.
+const CONFIG: &str = "/etc/fencepost/fencepost.yaml";
+
 /// How the image is to be run.
 pub struct ContainerPlan {
     image: &'static Image,
     /// Holds what is mounted, and the root.
     dir: TempDir,
     mounts: Vec<(PathBuf, String)>,
-    environment: Vec<String>,
 }
 
 impl ContainerPlan {
-    pub fn new(image: &'static Image) -> Self {
-        Self {
+    /// Before this upstream. The marks lie in the image's working directory, and where it listens
+    /// is left to the image.
+    pub fn new(image: &'static Image, url: &str) -> Self {
+        let plan = Self {
             image,
             dir: TempDir::new().expect("a temporary directory"),
             mounts: Vec::new(),
-            environment: Vec::new(),
-        }
+        };
+        let config = format!(
+            "upstream: {{ url: '{url}' }}\n\
+             store: {{ url: 'sqlite:marks.db' }}\n\
+             routes: [{{ path: '/orders/{{id}}', resource: 'order:{{id}}' }}]\n"
+        );
+        plan.file(CONFIG, &config)
     }
 
     /// Mounts a directory.
@@ -79,30 +88,19 @@ impl ContainerPlan {
         self
     }
 
-    /// Mounts this configuration, and says so.
-    pub fn config(self, text: &str) -> Self {
-        let at = "/etc/fencepost/fencepost.yaml";
-        let mut plan = self.file(at, text);
-        plan.environment.push(format!("FENCEPOST_CONFIG={at}"));
-        plan
-    }
-
     fn environment(&self) -> Vec<String> {
         let own = list(&self.image.config["config"]["Env"]).iter();
-        own.map(text)
-            .chain(self.environment.iter().cloned())
-            .collect()
+        let config = format!("FENCEPOST_CONFIG={CONFIG}");
+        own.map(text).chain([config]).collect()
     }
 
     /// Starts it.
     pub async fn run(self) -> Container {
         // A runtime adds mount points to a root of the container's own.
         let root = self.dir.path().join("root");
-        let copied = Command::new("cp")
-            .arg("--archive")
-            .arg(&self.image.root)
-            .arg(&root)
-            .status();
+        let mut copy = Command::new("cp");
+        copy.arg("--archive").arg(&self.image.root).arg(&root);
+        let copied = copy.status();
         assert!(copied.is_ok_and(|status| status.success()), "no copy");
         let lines = self.mounts.iter();
         let lines = lines.map(|(from, at)| format!("{} {at}\n", from.display()));

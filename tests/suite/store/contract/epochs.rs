@@ -1,12 +1,7 @@
 //! Epochs open under the mark's lock, in the row of their resource, and leave it once they are out
 //! of use or over.
 
-use fencepost::store::{Batch, Epoch, Opening};
-
-use super::{
-    Home, Must, advance, advance_all, advance_as, ask, batch, epoch, epochs_of, instance, opening,
-    token,
-};
+use super::{Home, script};
 
 contract! {
     in_company { many_rows_of_many_epochs_are_written }
@@ -79,12 +74,12 @@ contract! {
         5: leave below=5 left=1
         6: renew 0 below=3
         6: dead 0 = true
-        look a = 1 2#2@1 2#4@1 5#1@1 6#3..4@1
+        look a = 1 2#2@1 2#4@1 5#1@1 6#3@1 6#4@1
         // An epoch that was over when its row was made is over, too: it had its opening before.
         3: advance b 1 #5
         look b = 1
-        advance a 1 = 1 2#2@1 2#4@1 5#1@1 6#3..4@1
-        advance a 2 #9 = 1 1#9@2 2#2@1 2#4@1 5#1@1 6#3..4@1
+        advance a 1 = 1 2#2@1 2#4@1 5#1@1 6#3@1 6#4@1
+        advance a 2 #9 = 1 1#9@2 2#2@1 2#4@1 5#1@1 6#3@1 6#4@1
     "
 
     /// A failover may have lost the row of its instance.
@@ -102,9 +97,9 @@ contract! {
         1..2: advance a 5 #1..3
         advance b 5 #1..3
         cede a:1#1@5 a:2#3@5 a:1#9@5 b:1#2@5 nowhere:1#3@5 = a b
-        look a b = a: 5 1#2..3@5 2#1..2@5; b: 5 1#1@5 1#3@5
+        look a b = a: 5 1#2@5 1#3@5 2#1@5 2#2@5; b: 5 1#1@5 1#3@5
         cede a:1#1@5 a:2#3@5 a:1#9@5 b:1#2@5 nowhere:1#3@5 = a b
-        look a b = a: 5 1#2..3@5 2#1..2@5; b: 5 1#1@5 1#3@5
+        look a b = a: 5 1#2@5 1#3@5 2#1@5 2#2@5; b: 5 1#1@5 1#3@5
         cede =
         look nowhere =
     "
@@ -159,45 +154,29 @@ contract! {
 
 /// As many rows as a batch has at most, and as many instances as a resource may ever have met.
 async fn many_rows_of_many_epochs_are_written(home: Home) {
-    const ROWS: i64 = 1024;
-    const INSTANCES: u64 = 80;
-    let store = home.open().await;
-    let asks = |number: i64, from: Opening| {
-        let ask = move |at| opening(&format!("k{at:04}"), number, from + at);
-        (0..ROWS).map(ask).collect::<Vec<_>>()
-    };
-    let (first, second) = (asks(1, 0), asks(2, ROWS));
-    advance_all(&*store, batch(&first)).await;
-    let next = Batch {
-        used: &[3],
-        next: ROWS,
-        ..batch(&second)
-    };
-    let found = advance_all(&*store, next).await;
-    for (at, found) in (0..).zip(&found) {
-        assert_eq!(found.before, Some(token(1)));
-        let open = [epoch(1, at, 1), epoch(1, ROWS + at, 2)];
-        assert_eq!(found.open, open[usize::from(at != 3)..]);
-    }
-    let keys: Vec<_> = first.iter().map(|ask| ask.resource.clone()).collect();
-    let looked = store.look(&keys).must().await;
-    assert_eq!(looked.len(), keys.len());
-    assert!(looked.iter().all(|(row, _)| row.token == token(2)));
-    for of in 0..INSTANCES {
-        for opened in [1, i64::MAX - 1] {
-            advance_as(&*store, of, 0, opening("a", 5, opened)).await;
-        }
-    }
-    let all: Vec<Epoch> = (0..INSTANCES)
-        .flat_map(|of| [epoch(of, 1, 5), epoch(of, i64::MAX - 1, 5)])
-        .collect();
-    assert_eq!(epochs_of(&*store, "a").await, all);
-    assert_eq!(advance(&*store, ask("a", 5)).await.open, all);
-    for of in 0..INSTANCES / 2 {
-        assert!(store.settle(instance(of)).must().await);
-    }
-    let left = all.split_at(all.len() / 2).1;
-    assert_eq!(epochs_of(&*store, "a").await, left);
-    let found = advance_as(&*store, INSTANCES, 0, ask("a", 6)).await;
-    assert_eq!(found.open, left);
+    const ROWS: usize = 1024;
+    let rows = |row: &dyn Fn(usize) -> String| (0..ROWS).map(row).collect::<Vec<_>>().join("; ");
+    let first = rows(&|at| format!("k{at:04} 1 #{at}"));
+    let second = rows(&|at| format!("k{at:04} 2 #{}", ROWS + at));
+    let opened = |at| format!("{} 1#{}@2", if at == 3 { " 1#3@1" } else { "" }, ROWS + at);
+    let found = rows(&|at| format!("1{}", opened(at)));
+    let keys = rows(&|at| format!("k{at:04}")).replace("; ", " ");
+    let looked = rows(&|at| format!("k{at:04}: 2{}", opened(at)));
+    // The last opening that can be over, and the first.
+    let last = i64::MAX - 1;
+    let of = |instance| format!(" {instance}#1@5 {instance}#{last}@5");
+    let (settled, left): (String, String) = ((0..40).map(of).collect(), (40..80).map(of).collect());
+    let script = format!(
+        "advance {first}
+         advance {second} used=3 next={ROWS} = {found}
+         look {keys} = {looked}
+         0..79: advance a 5 #1
+         0..79: advance a 5 #{last}
+         look a = 5{settled}{left}
+         advance a 5 = 5{settled}{left}
+         0..39: settle = true
+         look a = 5{left}
+         80: advance a 6 = 5{left}"
+    );
+    script::play(home, &script).await;
 }

@@ -14,7 +14,8 @@ contract! {
         instances = 1@7 2@0
         // One that is late, with a number from before, moves nothing, and nothing back.
         renew 3 = Alive(0)
-        instances = 1@7 2@0
+        2: renew 0 routes=others = Alive(0)
+        instances = 1@7 2@0 others
         // The era of an override travels with the next renewal, and with the next join.
         advance a 5
         override a 1
@@ -39,17 +40,17 @@ contract! {
     a_publication_is_written_as_one: "
         join = 0
         advance a 5 #1..12
-        look a = 5 1#1..12@5
+        look a = 5 1#1@5 1#2@5 1#3@5 1#4@5 1#5@5 1#6@5 1#7@5 1#8@5 1#9@5 1#10@5 1#11@5 1#12@5
         renew 1 below=1
-        look a = 5 1#1..12@5
+        look a = 5 1#1@5 1#2@5 1#3@5 1#4@5 1#5@5 1#6@5 1#7@5 1#8@5 1#9@5 1#10@5 1#11@5 1#12@5
         renew 7 below=10 left=3,99
-        look a = 5 1#3@5 1#10..12@5
+        look a = 5 1#3@5 1#10@5 1#11@5 1#12@5
         renew 3 below=5 left=1,2
         instances = 1@7
-        // A late one may stand for it, but as a whole.
-        look a = 5 1#3@5 1#10..12@5 | 5 1#1..2@5 1#5..12@5
+        // A late one stands for it, but as a whole.
+        look a = 5 1#1@5 1#2@5 1#5@5 1#6@5 1#7@5 1#8@5 1#9@5 1#10@5 1#11@5 1#12@5
         reopen
-        look a = as before
+        look a = 5 1#1@5 1#2@5 1#5@5 1#6@5 1#7@5 1#8@5 1#9@5 1#10@5 1#11@5 1#12@5
         renew 8 below=13
         look a = 5
     "
@@ -64,7 +65,7 @@ contract! {
         9: renew 5 below=9 = Unknown
         9: leave below=9
         instances = 1@1 dead
-        look a = 5 1#1@5 1#3..4@5
+        look a = 5 1#1@5 1#3@5 1#4@5
         // Nor once it has settled.
         settle = true
         renew 6 = Dead
@@ -73,38 +74,24 @@ contract! {
         look a = 5
     "
 
-    an_instance_says_which_routes_it_serves: "
-        1..2: join = 0
-        2: renew 1 routes=others = Alive(0)
-        instances = 1@0 2@1 others
-    "
-
-    death_is_declared_by_the_counter: "
-        join = 0
-        renew 1
-        dead 0 = false
-        instances = 1@1
-        dead 1 = true
-        // Dead is dead, whatever the counter; so is what nobody knows, and what has settled.
-        dead 7 = true
-        9: dead 0 = true
-        instances = 1@1 dead
-        settle = true
-        dead 1 = true
-        instances =
-    "
-
     the_dead_settle_and_the_living_do_not: "
         join = 0
         advance a 5 #1..3
         renew 1 below=2 left=1
         settle = false
+        // Death is declared by the counter.
+        dead 0 = false
         instances = 1@1
-        look a = 5 1#1..3@5
+        look a = 5 1#1@5 1#2@5 1#3@5
         dead 1 = true
-        look a = 5 1#1..3@5
+        // Dead is dead, whatever the counter; so is what nobody knows, and what has settled.
+        dead 7 = true
+        9: dead 0 = true
+        instances = 1@1 dead
+        look a = 5 1#1@5 1#2@5 1#3@5
         settle = true
         settle = true
+        dead 1 = true
         instances =
         look a = 5
         // Its row stays: nobody gets that id.
@@ -146,13 +133,9 @@ contract! {
     a_counter_starts_where_its_owner_says: "
         join 40 = 0
         instances = 1@40
-    "
-
-    ids_are_taken_once: "
-        join = 0
-        renew 1
+        // Its id is taken.
         join = error
         // The connection that had the error is gone; the store goes on.
-        instances = 1@1
+        instances = 1@40
     "
 }

@@ -1,11 +1,9 @@
-//! Marks rise; tokens are spent; eras outrank both.
+//! Marks rise, where an ask's conditions hold; tokens are spent; eras outrank both.
 
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use super::{
-    Home, Must, advance, advance_all, ask, batch, instance, key, mark_of, row_of, script, signed,
-    token,
-};
+use super::{Home, Must, advance, advance_all, ask, batch, key, mark_of, script, token};
 
 contract! {
     in_company {
@@ -21,28 +19,6 @@ contract! {
         look a = 0
         advance a 0 = 0
         look b =
-    "
-
-    /// 9 before 10: numbers, not text.
-    a_mark_rises_and_never_falls: "
-        advance a 9 = none
-        advance a 10 = 9
-        advance a 9 = 10
-        advance a 10 = 10
-        advance a 2 = 10
-        advance a 100 = 10
-        look a = 100
-    "
-
-    /// Neighbours that a 64-bit float cannot tell apart.
-    tokens_are_numbers_up_to_the_largest: "
-        advance a 9007199254740993 = none
-        advance a 9007199254740992 = 9007199254740993
-        advance a 9223372036854775806 = 9007199254740993
-        advance a 9223372036854775805 = 9223372036854775806
-        advance a 9223372036854775807 = 9223372036854775806
-        advance a 9223372036854775806 = MAX
-        look a = MAX
     "
 
     a_token_is_spent_once: "
@@ -110,6 +86,40 @@ contract! {
         1/1: advance a 11 !now = 10 era 1 spent now
         look a = 11 era 1 spent now
     "
+
+    // Conditions of an ask on the mark, checked under the row's lock.
+
+    a_token_that_leaps_changes_nothing: "
+        advance a 41 !x
+        advance a 1000 #1 !y >=42 = 41
+        look a = 41 spent x
+        advance a 41 !z = 41 spent x
+        // From its bound on it counts.
+        advance a 1000 #2 >=41 present = 41 1#2@1000
+        look a = 1000 1#2@1000
+        // Older tokens are found to be older, whatever they need.
+        advance a 999 #3 >=2000 present = 1000 1#2@1000
+        look a = 1000 1#2@1000
+    "
+
+    a_first_mark_is_made_only_where_it_may_be: "
+        advance a 7 #1 present = none
+        look a =
+        // A bound is one past a mark that is there.
+        advance a MAX #2 >=MAX = none 1#2@MAX
+        look a = MAX 1#2@MAX
+        // A mark that was needed is none.
+        advance a MAX = MAX 1#2@MAX
+        advance b 0 >=0 = none
+        advance b 0 = 0
+    "
+
+    each_of_a_batch_has_its_own_needs: "
+        advance a 41; c 41; e 41
+        advance e 1000 #1 >=42; d 7 #2 present; c 42 #3 >=41 present; b 7 #4 >=3; a MAX #5 \
+            = 41; none; 41 1#3@42; none 1#4@7; 41 1#5@MAX
+        look a b c d e = a: MAX 1#5@MAX; b: 7 1#4@7; c: 42 1#3@42; e: 41
+    "
 }
 
 async fn a_batch_is_answered_in_the_order_asked(home: Home) {
@@ -131,21 +141,24 @@ async fn a_batch_is_answered_in_the_order_asked(home: Home) {
 
 async fn namespaces_share_nothing(home: Home) {
     let one = home.open_in("one").await;
-    advance(&*one, ask("a", 7)).await;
-    one.join(instance(1), &script::terms()).must().await;
-    assert!(one.record_routes(None, "a table").must().await);
-    let attempt = script::attempt;
-    one.begin_operation(&attempt("one's", 7)).must().await;
+    let script = "
+        advance a 7
+        join = 0
+        route none > one = true
+        begin one's 7 = one's Sent(false)
+    ";
+    script::play_on(&home, Arc::clone(&one), script).await;
     // SQLite lets one store have the file at a time.
     let _one = home.0.is_shared().then_some(one);
-    let two = home.open_in("two").await;
-    assert_eq!(mark_of(&*two, "a").await, None);
-    assert_eq!(two.list("", None, 10).must().await, []);
-    assert_eq!(two.instances().must().await, []);
-    assert_eq!(two.routes().must().await, None);
-    let begun = two.begin_operation(&attempt("two's", 1)).must().await;
-    assert_eq!(begun.attempt, "two's");
-    assert_eq!(advance(&*two, ask("a", 1)).await.before, None);
+    let script = "
+        look a =
+        names =
+        instances =
+        routes = None
+        begin two's 1 = two's Sent(false)
+        advance a 1 = none
+    ";
+    script::play_on(&home, home.open_in("two").await, script).await;
 }
 
 /// Some of them mean something within JSON.
@@ -168,9 +181,10 @@ async fn keys_of_every_script_are_kept_apart(home: Home) {
 
 async fn a_mark_says_since_when(home: Home) {
     let store = home.open().await;
-    advance(&*store, ask("a", 5)).await;
-    let since = async || row_of(&*store, "a").await.since_ms;
-    let first = since().await;
+    let play = |script| script::play_on(&home, Arc::clone(&store), script);
+    let since = async |resource| store.look(&[key(resource)]).must().await[0].0.since_ms;
+    play("advance a 5").await;
+    let first = since("a").await;
     // The only clock that can be compared with the store's; a day is no clock skew.
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     let now = file.as_file().metadata().and_then(|meta| meta.modified());
@@ -180,23 +194,18 @@ async fn a_mark_says_since_when(home: Home) {
     // Until the store's clock has moved on, as another resource shows.
     for number in 0.. {
         advance(&*store, ask("b", number)).await;
-        if row_of(&*store, "b").await.since_ms > first {
+        if since("b").await > first {
             break;
         }
     }
     // Equal, lower and refused tokens do not change it; a newer one does.
-    let mut leaps = ask("a", 1000);
-    leaps.needs.least = Some(token(6));
-    for ask in [ask("a", 5), ask("a", 4), leaps] {
-        advance(&*store, ask).await;
-    }
-    assert_eq!(since().await, first);
-    advance(&*store, ask("a", 6)).await;
-    let second = since().await;
+    play("advance a 5\nadvance a 4\nadvance a 1000 >=6").await;
+    assert_eq!(since("a").await, first);
+    play("advance a 6").await;
+    let second = since("a").await;
     assert!(second > first);
-    let (a, by) = (key("a"), signed("a test", "me"));
-    store.override_mark(&a, token(6), &by).must().await;
-    assert!(since().await >= second);
-    let audit = store.audit(&a, 9).must().await;
-    assert!(audit[0].at_ms >= since().await);
+    play("override a 6").await;
+    assert!(since("a").await >= second);
+    let audit = store.audit(&key("a"), 9).must().await;
+    assert!(audit[0].at_ms >= since("a").await);
 }

@@ -10,9 +10,11 @@ use fencepost::store::sqlite::SqliteStore;
 use fencepost::store::{Administration, Instances, Lane, MarkStore, StoreError, Terms};
 use tempfile::TempDir;
 
-use super::{Must, TIMEOUT, advance, ask, batch, epochs_of, instance, mark_of, opening};
-use crate::support::or_return;
+use super::{
+    Must, TIMEOUT, advance, ask, assert_unfit, batch, epochs_of, instance, mark_of, opening,
+};
 use crate::support::store::tool;
+use crate::support::{eventually, or_return};
 
 /// A directory, and the path of a store in it.
 fn place() -> (TempDir, PathBuf) {
@@ -25,40 +27,29 @@ async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, TIMEOUT, true, "test", Create::IfMissing).await
 }
 
-async fn assert_refused(path: &Path, says: &str) {
-    match open(path).await {
-        Err(StoreError::Unfit(why)) => assert!(why.contains(says), "{why}"),
-        Err(error) => panic!("not Unfit: {error}"),
-        Ok(_) => panic!("it opened"),
-    }
-}
-
 /// A child that another test starts holds a copy of the lock until it executes its program.
 async fn opened(path: &Path) -> SqliteStore {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
-    loop {
-        match open(path).await {
-            Ok(store) => return store,
-            Err(error) => assert!(
-                error.to_string().contains("in use") && tokio::time::Instant::now() < deadline,
-                "{error}"
-            ),
+    eventually("the file is free", || async {
+        let opened = open(path).await;
+        if let Err(error) = &opened {
+            assert!(error.to_string().contains("in use"), "{error}");
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        opened.ok()
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_file_has_one_store_at_a_time() {
     let (dir, path) = place();
     let store = opened(&path).await;
-    assert_refused(&path, "in use by another fencepost").await;
+    assert_unfit(open(&path).await, &["in use by another fencepost"]);
     // By another name, too.
     let [alias, hard] = ["alias.db", "hard.db"].map(|name| dir.path().join(name));
     std::os::unix::fs::symlink(&path, &alias).expect("a link");
     std::fs::hard_link(&path, &hard).expect("a link");
     for other in [alias, hard] {
-        assert_refused(&other, "in use").await;
+        assert_unfit(open(&other).await, &["in use"]);
     }
     // The first one did not notice, and still has the lock against other processes.
     advance(&store, ask("a", 5)).await;
@@ -100,7 +91,7 @@ async fn what_cannot_hold_marks_is_refused_with_a_reason() {
         (text.clone(), "cannot be opened as a SQLite database"),
         (text.join("marks.db"), "Not a directory"),
     ] {
-        assert_refused(&path, says).await;
+        assert_unfit(open(&path).await, &[says]);
     }
     // Nothing was made of the text, and the file is free again.
     assert_eq!(

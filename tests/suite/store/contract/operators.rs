@@ -1,15 +1,16 @@
-//! Lists, overrides, the audit, the route table, and the schema.
+//! Lists, overrides, the audit, the route table, operations, prunes, and the schema.
 
-use fencepost::store::{MarkStore, StoreError};
+use fencepost::store::MarkStore;
 
-use super::{Home, Must, advance, ask, script};
+use super::{Home, Must, advance, ask, assert_unfit, script};
 
 contract! {
     {
         lists_go_by_prefix_in_byte_order,
         marks_are_counted_per_namespace,
         a_schema_that_is_behind_is_refused,
-        a_schema_that_is_newer_is_refused
+        a_schema_that_is_newer_is_refused,
+        a_prune_goes_step_by_step
     }
 
     an_override_is_refused_while_an_epoch_is_open: "
@@ -65,21 +66,6 @@ contract! {
         routes = Some(zwö)
     "
 
-    a_route_table_is_replaced_only_where_no_instance_is: "
-        replace one =
-        routes = Some(one)
-        join = 0
-        replace two = 1@0
-        // Nor where a dead one has not settled.
-        dead 0 = true
-        replace two = 1@0 dead
-        routes = Some(one)
-        settle = true
-        replace two =
-        routes = Some(two)
-        2: join = 0
-    "
-
     /// An old backup may lack the rows of instances, which may have requests in flight.
     a_route_table_waits_for_ids_that_only_epochs_know: "
         7..8: advance a 5 #1..2
@@ -96,6 +82,80 @@ contract! {
         8: settle = true
         replace one =
         routes = Some(one)
+    "
+
+    a_prune_deletes_what_is_old_and_has_nothing_open: "
+        advance a:1 1; a:2 2; a:3 3; a:4 5 !x; b 4
+        advance a:2 2 #1
+        // They are young, and no era is used up.
+        prune a: 1h = Pruned { deleted: 0, open: 0, next: None, era: None }
+        prune a: 1ms dry = Pruned { deleted: 3, open: 1, next: None, era: None }
+        names = a:1 a:2 a:3 a:4 b
+        prune a: 1ms = Pruned { deleted: 3, open: 1, next: None, era: Some(1) }
+        names = a:2 b
+        count = (2, None)
+        reopen
+        names = a:2 b
+        audit a:* = prune none>none by me: 3 marks, unchanged for 1ms: a test
+        // A mark that was forgotten is as new: an older token passes, a spent one is spent no more.
+        advance a:4 5 !y = none spent y
+        // Once all that it has open is over, that mark goes too.
+        settle = true
+        prune a: 1ms = Pruned { deleted: 2, open: 0, next: None, era: Some(2) }
+    "
+
+    /// Only its name changes the row of an operation.
+    one_attempt_may_send: "
+        begin a 41 = a Sent(false)
+        // Another one finds the first, by whose name alone a row is changed.
+        begin b 42 = a Sent(false)
+        know b = false
+        undo b = false
+        retake b 42 from c = false
+        end b = false
+        begin c 42 = a Sent(false)
+        // It gives back what it has not sent.
+        undo a = true
+        begin c 42 = c Sent(false)
+        end c = true
+        begin d 42 = c Settled
+        // Of those that take its place, one does.
+        retake d 43 from c = true
+        retake e 43 from c = false
+        // Its time is over.
+        know c = false
+        know d = true
+        know d = false
+        begin f 44 = d Known({})
+        // A known outcome stays.
+        undo d = false
+        retake f 44 from d = false
+        reopen
+        begin f 44 = d Known({})
+    "
+
+    an_attempt_settles_with_its_instance: "
+        join = 0
+        begin a 41 = a Sent(false)
+        begin b 41 = a Sent(false)
+        dead 0 = true
+        // It may be in flight.
+        begin b 41 = a Sent(false)
+        settle = true
+        begin b 41 = a Sent(true)
+    "
+
+    only_known_outcomes_expire: "
+        begin a 41
+        expire = 0
+        know a = true
+        expire = 0
+        sql UPDATE operations SET expires = expires - 86400001
+        expire = 1
+        begin b 42 = b Sent(false)
+        end b = true
+        expire = 0
+        begin c 43 = b Settled
     "
 }
 
@@ -165,30 +225,36 @@ async fn marks_are_counted_per_namespace(home: Home) {
     script::play_on(&home, store, script).await;
 }
 
-async fn assert_refused(home: &Home, migrate: bool, says: &str) {
-    match home.try_open("test", migrate).await {
-        Err(StoreError::Unfit(why)) => assert!(why.contains(says), "{why}"),
-        Err(error) => panic!("not Unfit: {error}"),
-        Ok(_) => panic!("it opened"),
-    }
-}
-
 async fn a_schema_that_is_behind_is_refused(home: Home) {
-    assert_refused(&home, false, "fencepost migrate").await;
+    assert_unfit(home.try_open("test", false).await, &["fencepost migrate"]);
     drop(home.open().await);
     // A second look: forgets that the first migration was applied.
-    home.sql("DELETE FROM fencepost_migrations").await;
-    assert_refused(&home, false, "fencepost migrate").await;
+    home.0.execute("DELETE FROM fencepost_migrations").await;
+    assert_unfit(home.try_open("test", false).await, &["fencepost migrate"]);
 }
 
 async fn a_schema_that_is_newer_is_refused(home: Home) {
     drop(home.open().await);
-    home.sql(
+    home.0.execute(
         "INSERT INTO fencepost_migrations (version, description, success, checksum, execution_time) \
          SELECT 9999, 'later', success, checksum, 0 FROM fencepost_migrations WHERE version = 1",
     )
     .await;
     for migrate in [false, true] {
-        assert_refused(&home, migrate, "not the one that this fencepost knows").await;
+        let opened = home.try_open("test", migrate).await;
+        assert_unfit(opened, &["not the one that this fencepost knows"]);
     }
+}
+
+async fn a_prune_goes_step_by_step(home: Home) {
+    let marks: Vec<_> = (0..2300).map(|at| format!("k{at:04} 1")).collect();
+    let batches = marks.chunks(500).map(|some| some.join("; "));
+    let batches: Vec<_> = batches.map(|asks| format!("advance {asks}")).collect();
+    let script = "
+        prune k 1ms = Pruned { deleted: 1000, open: 0, next: Some(k0999), era: Some(1) }
+        prune k 1ms after=k0999 = Pruned { deleted: 1000, open: 0, next: Some(k1999), era: Some(2) }
+        prune k 1ms after=k1999 = Pruned { deleted: 300, open: 0, next: None, era: Some(3) }
+        names =
+    ";
+    script::play(home, &(batches.join("\n") + script)).await;
 }

@@ -31,11 +31,12 @@ async fn read_so_far(database: &Store) -> i64 {
 
 /// Every statement that names rows, with resources from this one on, so many of which have a mark.
 async fn each_statement(home: &Home, store: &Arc<dyn MarkStore>, from: usize, marks: usize) {
-    let keys = || (0..NAMED).map(|n| format!("r{:06}", from + n * 37));
-    let each = |line: &str| {
-        keys()
-            .map(|key| line.replace("KEY", &key))
-            .collect::<Vec<_>>()
+    let keys: Vec<_> = (0..NAMED)
+        .map(|n| format!("r{:06}", from + n * 37))
+        .collect();
+    let each = |line: &str, between| {
+        let lines = keys.iter().map(|key| line.replace("KEY", key));
+        lines.collect::<Vec<_>>().join(between)
     };
     let ask = "KEY 2 #50001 !a >=1 present";
     let script = format!(
@@ -47,12 +48,12 @@ async fn each_statement(home: &Home, store: &Arc<dyn MarkStore>, from: usize, ma
          renew 0
          2: dead -1
          3: settle",
-        asks = each(ask).join("; "),
-        alone = each(ask)[0],
-        epochs = each("KEY:1#50001@2").join(" "),
-        repairs = each("KEY 3 1#50001@2").join("; "),
+        asks = each(ask, "; "),
+        alone = ask.replace("KEY", &keys[0]),
+        epochs = each("KEY:1#50001@2", " "),
+        repairs = each("KEY 3 1#50001@2", "; "),
     );
-    let resources: Vec<_> = keys().map(|resource| key(&resource)).collect();
+    let resources: Vec<_> = keys.iter().map(|resource| key(resource)).collect();
     assert_eq!(store.look(&resources).must().await.len(), marks);
     script::play_on(home, Arc::clone(store), &script).await;
     assert!(store.instances().must().await.len() < 10);
@@ -78,14 +79,11 @@ async fn what_is_read_does_not_grow_with_the_tables() {
     let database = or_return!(Store::postgres().await);
     let home = Home(database.clone());
     let store = home.open().await;
-    for statement in [
-        "ALTER TABLE marks SET (autovacuum_enabled = off)",
-        "ALTER TABLE instances SET (autovacuum_enabled = off)",
+    for table in ["marks", "instances"] {
+        let alone = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");
+        database.execute(&alone).await;
         // The server has counted, and there was nothing.
-        "VACUUM ANALYZE marks",
-        "VACUUM ANALYZE instances",
-    ] {
-        database.execute(statement).await;
+        database.execute(&format!("VACUUM ANALYZE {table}")).await;
     }
     for of in [1, 2] {
         store.join(instance(of), &script::terms()).must().await;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::{PATIENT, at, refuses, says_why, tokens, until_it_refuses, with_5};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::quick_dir;
-use crate::support::{Config, Proxy, Store, Upstream, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
 /// A configuration whose store is at this path.
 fn config_at(path: &Path, upstream: &Upstream) -> Config {
@@ -64,7 +64,8 @@ async fn a_link_to_a_store_is_followed_and_one_to_nothing_is_refused() {
     proxy.stale(put("/orders/7").token(4)).await;
 }
 
-/// A command that runs where `what` is mounted at `place`; `None`: not allowed here.
+/// A command that runs where `what` is mounted at `place`; `None`, and a line that says so, where
+/// that is not allowed.
 fn mounting(what: &Path, place: &Path) -> Option<Command> {
     let root = rustix::process::geteuid().is_root();
     let runner = || {
@@ -80,8 +81,11 @@ fn mounting(what: &Path, place: &Path) -> Option<Command> {
         .arg("true")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut is_possible = || trial.status().is_ok_and(|status| status.success());
-    (!is_skipped("mounts") && is_possible()).then(runner)
+    if is_skipped("mounts") || !trial.status().is_ok_and(|status| status.success()) {
+        lacks("mounts");
+        return None;
+    }
+    Some(runner())
 }
 
 #[tokio::test]
@@ -92,10 +96,7 @@ async fn a_file_that_is_mounted_without_its_log_is_not_opened() {
     let place = quick_dir();
     let file = place.path().join("marks.db");
     std::fs::write(&file, "").expect("it can be made");
-    let Some(alone) = mounting(&store.path(), &file) else {
-        lacks("mounts");
-        return;
-    };
+    let alone = or_return!(mounting(&store.path(), &file));
     let config = config_at(&file, &upstream).with("store: { create: never }");
     let (status, said) = Proxy::refused_under(&config, alone).await;
     assert!(

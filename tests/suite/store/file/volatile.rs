@@ -34,11 +34,8 @@ async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
     std::os::unix::fs::symlink(dir.path(), &link).expect("it is ours");
     let link = link.join("marks.db");
     let config = |path: &Path, volatile: bool| {
-        let volatile = format!("store: {{ volatile: {volatile} }}");
-        at(
-            Config::new(&upstream, &Store::sqlite()).with(&volatile),
-            path,
-        )
+        let config = at(Config::new(&upstream, &Store::sqlite()), path);
+        config.with(&format!("store: {{ volatile: {volatile} }}"))
     };
     for path in [&dir.path().join("marks.db"), &link] {
         let config = config(path, false);
@@ -50,10 +47,7 @@ async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
 
     let proxy = Proxy::start(&config(&link, true)).await;
     proxy.forward(put("/orders/7").token(5)).await;
-    let says = |line: &serde_json::Value| {
-        let message = line["message"].as_str().unwrap_or_default();
-        message.contains("in memory (tmpfs)")
-    };
+    let says = |line: &serde_json::Value| line["message"].to_string().contains("in memory (tmpfs)");
     let logged = proxy.logged("that the store is in memory", says).await;
     assert_eq!(logged["level"], "WARN");
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// The code in place of a version by which a client asks for TLS.
@@ -22,7 +22,7 @@ struct Told {
 pub struct FakePostgres {
     port: u16,
     told: Arc<Mutex<Told>>,
-    task: JoinHandle<()>,
+    _tasks: JoinSet<()>,
 }
 
 impl FakePostgres {
@@ -33,14 +33,19 @@ impl FakePostgres {
         let told = Arc::<Mutex<Told>>::default();
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let heard = Arc::clone(&told);
-        let task = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (tls, told) = (tls.clone(), Arc::clone(&heard));
                 // A client that leaves is one that did not trust it.
                 tokio::spawn(async move { greet(socket, tls, &told).await });
             }
         });
-        Self { port, told, task }
+        Self {
+            port,
+            told,
+            _tasks: tasks,
+        }
     }
 
     /// Its URL, for this user (with a password) at this host.
@@ -56,12 +61,6 @@ impl FakePostgres {
     /// The users that wanted to connect since the last call, and the databases.
     pub fn users(&self) -> Vec<String> {
         std::mem::take(&mut self.told.lock().expect("unpoisoned").users)
-    }
-}
-
-impl Drop for FakePostgres {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

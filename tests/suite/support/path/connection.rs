@@ -1,17 +1,17 @@
 //! One connection over the path: a socket toward the proxy, one toward the upstream, and a
 //! direction each way.
 
-use std::io;
-use std::net::Shutdown;
-use std::sync::{Arc, Mutex};
+use std::io::{ErrorKind, Result};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::ioctl_fionread;
-use socket2::SockRef;
-use tokio::io::Interest;
+use socket2::{SockRef, Socket};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 use super::{Cut, PathShared, Weather, filter, kernel};
 
@@ -25,181 +25,121 @@ const LOOK: Duration = Duration::from_millis(40);
 
 /// A connection, as the path has its hand on it.
 pub struct PathLink {
-    proxy: TcpStream,
-    upstream: TcpStream,
+    proxy: Socket,
+    upstream: Socket,
     weather: watch::Sender<Weather>,
-    /// How it is cut, once `is_cut`.
-    how: Mutex<Cut>,
-    is_cut: CancellationToken,
-}
-
-/// How a direction has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The stream has.
-    Closed,
-    /// One of the sides was reset.
-    Reset,
+    cut: watch::Sender<Option<Cut>>,
 }
 
 impl PathLink {
     pub fn has(&self, weather: Weather) {
-        filter::from_proxy(&self.proxy, weather);
-        filter::from_upstream(&self.upstream, weather);
+        filter::lose(&self.proxy, weather, true);
+        filter::lose(&self.upstream, weather, false);
         self.weather.send_replace(weather);
     }
 
     pub fn cut(&self, how: Cut) {
-        *self.how.lock().expect("no panics") = how;
-        self.is_cut.cancel();
-    }
-
-    /// Ends both sides with a reset.
-    fn reset(&self) {
-        for side in [&self.proxy, &self.upstream] {
-            // Refused only by a socket that is closed already.
-            let _ = side.set_zero_linger();
-        }
+        self.cut.send_replace(Some(how));
     }
 
     /// The bytes in the proxy's kernel for this connection that were not acknowledged; `None`: it
     /// has given the connection up.
     fn behind(&self) -> Option<u64> {
         let (here, there) = (self.proxy.local_addr().ok()?, self.proxy.peer_addr().ok()?);
-        kernel::unacknowledged(Some(there), here)
+        kernel::unacknowledged(there.as_socket(), here.as_socket()?)
     }
 }
 
 /// Takes a connection of the proxy's to the upstream, until either is over.
-pub async fn connection(proxy: TcpStream, desk: Arc<PathShared>) {
-    let Ok(upstream) = TcpStream::connect(desk.upstream).await else {
+pub async fn connection(mut proxy: TcpStream, desk: Arc<PathShared>) {
+    let Ok(mut upstream) = TcpStream::connect(desk.upstream).await else {
         let _ = proxy.set_zero_linger();
         return;
     };
-    for side in [&proxy, &upstream] {
+    let [to_proxy, to_upstream] = [&proxy, &upstream].map(|side| {
         // Refused only by a socket that is closed already.
         let _ = side.set_nodelay(true);
-    }
+        SockRef::from(side).try_clone().expect("a live socket")
+    });
     let link = Arc::new(PathLink {
-        proxy,
-        upstream,
+        proxy: to_proxy,
+        upstream: to_upstream,
         weather: watch::Sender::new(Weather::Clear),
-        how: Mutex::new(Cut::Reset),
-        is_cut: CancellationToken::new(),
+        cut: watch::Sender::new(None),
     });
     desk.register(&link);
+    let ((from_proxy, to_proxy), (from_upstream, to_upstream)) = (proxy.split(), upstream.split());
     let both = async {
-        let (up, down) = (up(&link, &desk), down(&link, &desk));
-        tokio::pin!(up, down);
-        let end = tokio::select! {
-            end = &mut up => match end {
-                End::Closed => down.await,
-                End::Reset => end,
-            },
-            end = &mut down => match end {
-                End::Closed => up.await,
-                End::Reset => end,
-            },
-        };
-        if end == End::Reset {
-            link.reset();
-        }
+        let up = up(&link, &desk, from_proxy, to_upstream);
+        tokio::try_join!(up, down(&desk, from_upstream, to_proxy))
     };
-    let cut = link.is_cut.run_until_cancelled(both).await.is_none();
-    if cut && *link.how.lock().expect("no panics") == Cut::Reset {
-        link.reset();
+    let mut cut = link.cut.subscribe();
+    let end = tokio::select! {
+        both = both => both.map_or(Cut::Reset, |_| Cut::Close),
+        Ok(how) = cut.wait_for(Option::is_some) => how.unwrap_or(Cut::Reset),
+    };
+    if end == Cut::Reset {
+        for side in [&link.proxy, &link.upstream] {
+            // Refused only by a socket that is closed already.
+            let _ = side.set_linger(Some(Duration::ZERO));
+        }
     }
 }
 
-/// From the proxy to the upstream.
-async fn up(link: &PathLink, desk: &PathShared) -> End {
+/// From the proxy to the upstream; an error: one of the sides was reset.
+async fn up(
+    link: &PathLink,
+    desk: &PathShared,
+    from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+) -> Result<()> {
     let mut piece = vec![0; PIECE];
     let mut held = false;
+    // Nothing to read at the moment.
+    let drained = || ioctl_fionread(&link.proxy).is_ok_and(|count| count == 0);
     loop {
-        if link.proxy.readable().await.is_err() {
-            return End::Reset;
-        }
+        from.readable().await?;
         // A reset behind what can still be read has taken it back.
-        if !matches!(link.proxy.take_error(), Ok(None)) {
-            return End::Reset;
-        }
+        link.proxy.take_error()?.map_or(Ok(()), Err)?;
         let weather = *link.weather.borrow();
-        if weather == Weather::Shut && !drained(&link.proxy) && link.behind() != Some(0) {
+        if weather == Weather::Shut && !drained() && link.behind() != Some(0) {
             held = true;
-            tokio::time::sleep(LOOK).await;
+            sleep(LOOK).await;
             continue;
         }
         if std::mem::take(&mut held) && link.behind().is_none() {
-            return End::Reset;
+            return Err(ErrorKind::ConnectionReset.into());
         }
-        let room = match weather {
-            Weather::Trickle => &mut piece[..LITTLE],
-            _ => &mut piece[..],
+        let trickles = weather == Weather::Trickle;
+        let room = if trickles { LITTLE } else { PIECE };
+        let count = match from.try_read(&mut piece[..room]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            read => read?,
         };
-        match link.proxy.try_read(room) {
-            Ok(0) => {
-                let _ = SockRef::from(&link.upstream).shutdown(Shutdown::Write);
-                return End::Closed;
-            }
-            Ok(count) => {
-                desk.linger().await;
-                let reset = link.proxy.ready(Interest::ERROR);
-                tokio::select! {
-                    written = write(&link.upstream, &piece[..count]) => {
-                        if written.is_err() {
-                            return End::Reset;
-                        }
-                    }
-                    // It takes back what an upstream that reads late has yet to get.
-                    _ = reset => return End::Reset,
-                }
-                if weather == Weather::Trickle && !drained(&link.proxy) {
-                    tokio::time::sleep(NOW_AND_THEN).await;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return End::Reset,
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        desk.linger().await;
+        tokio::select! {
+            written = to.write_all(&piece[..count]) => written?,
+            // It takes back what an upstream that reads late has yet to get.
+            _ = from.ready(Interest::ERROR) => return Err(ErrorKind::ConnectionReset.into()),
+        }
+        if trickles && !drained() {
+            sleep(NOW_AND_THEN).await;
         }
     }
 }
 
-/// From the upstream to the proxy.
-async fn down(link: &PathLink, desk: &PathShared) -> End {
+/// From the upstream to the proxy, likewise.
+async fn down(desk: &PathShared, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<()> {
     let mut piece = vec![0; PIECE];
     loop {
-        if link.upstream.readable().await.is_err() {
-            return End::Reset;
+        let count = from.read(&mut piece).await?;
+        if count == 0 {
+            return to.shutdown().await;
         }
-        match link.upstream.try_read(&mut piece) {
-            Ok(0) => {
-                let _ = SockRef::from(&link.proxy).shutdown(Shutdown::Write);
-                return End::Closed;
-            }
-            Ok(count) => {
-                desk.linger().await;
-                if write(&link.proxy, &piece[..count]).await.is_err() {
-                    return End::Reset;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return End::Reset,
-        }
+        desk.linger().await;
+        to.write_all(&piece[..count]).await?;
     }
-}
-
-/// Returns whether there is nothing to read at the moment.
-fn drained(stream: &TcpStream) -> bool {
-    ioctl_fionread(stream).is_ok_and(|count| count == 0)
-}
-
-async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        to.writable().await?;
-        match to.try_write(bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -1,16 +1,15 @@
 //! One member of the cluster: Patroni, its Postgres, and what may happen to both.
 
+use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::programs::{Python, loopback};
+use super::programs::{Python, hand_over, loopback};
 use crate::support::path::Path;
-use crate::support::postgres::{
-    alive, binaries, children_of, free_port, owner, signal, wait_until,
-};
+use crate::support::postgres::{alive, binaries, children_of, free_port, signal, wait_until};
 use crate::support::process::Process;
 use crate::support::{Answer, Request};
 
@@ -36,7 +35,7 @@ pub struct Member {
     pub from_members: Path,
     dir: PathBuf,
     python: Python,
-    environment: Vec<(String, String)>,
+    environment: [(&'static str, String); 11],
     patroni: Mutex<Option<Process>>,
 }
 
@@ -47,33 +46,24 @@ impl Member {
         let (to_etcd, from_members) = (Path::start(loopback(etcd)), Path::start(loopback(port)));
         let dir = dir.join(&name);
         std::fs::create_dir(&dir).expect("the directory is ours");
-        if let Some((uid, gid)) = owner() {
-            std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
-        }
+        hand_over(&dir);
         let settings = dir.join("settings");
         std::fs::create_dir(&settings).expect("the directory is ours");
         std::fs::copy(SETTINGS, settings.join("1.yaml")).expect("the directory is ours");
         std::fs::write(settings.join("2.yaml"), TIDY).expect("the directory is ours");
         let here = |port| loopback(port).to_string();
+        let below = |file: &str| dir.join(file).display().to_string();
         let bin = binaries().expect("Postgres is installed");
+        let others = from_members.address();
         let environment = [
             ("NAME", name.clone()),
             ("RESTAPI_LISTEN", here(api)),
             ("RESTAPI_CONNECT_ADDRESS", here(api)),
             ("POSTGRESQL_LISTEN", here(port)),
-            (
-                "POSTGRESQL_CONNECT_ADDRESS",
-                from_members.address().to_string(),
-            ),
-            (
-                "POSTGRESQL_DATA_DIR",
-                dir.join("data").display().to_string(),
-            ),
+            ("POSTGRESQL_CONNECT_ADDRESS", others.to_string()),
+            ("POSTGRESQL_DATA_DIR", below("data")),
             ("POSTGRESQL_BIN_DIR", bin.display().to_string()),
-            (
-                "POSTGRESQL_PGPASS",
-                dir.join("pgpass").display().to_string(),
-            ),
+            ("POSTGRESQL_PGPASS", below("pgpass")),
             // A proxy of etcd: Patroni does not look for etcd's own addresses.
             ("ETCD3_PROXY", format!("http://{}", to_etcd.address())),
             ("SUPERUSER_PASSWORD", PASSWORD.to_owned()),
@@ -85,9 +75,7 @@ impl Member {
             api,
             to_etcd,
             from_members,
-            environment: environment
-                .map(|(name, value)| (format!("PATRONI_{name}"), value))
-                .to_vec(),
+            environment,
             dir,
             python: python.clone(),
             patroni: Mutex::new(None),
@@ -95,8 +83,8 @@ impl Member {
     }
 
     /// The address of its Postgres.
-    pub fn address(&self) -> String {
-        loopback(self.port).to_string()
+    pub fn address(&self) -> SocketAddr {
+        loopback(self.port)
     }
 
     /// Starts Patroni, which starts Postgres.
@@ -105,34 +93,34 @@ impl Member {
         command
             .current_dir(&self.dir)
             .env("HOME", &self.dir)
-            .envs(self.environment.iter().cloned())
             .args(["-m", "patroni"])
             .arg(self.dir.join("settings"));
-        *self.lock() = Some(Process::start(&mut command));
+        for (name, value) in &self.environment {
+            command.env(format!("PATRONI_{name}"), value);
+        }
+        *self.patroni.lock().expect("no panics") = Some(Process::start(&mut command));
     }
 
     /// SIGKILL of Patroni and of every process of Postgres, as a lost machine.
     pub fn kill9(&self) {
         // Dropped, it is killed.
-        drop(self.lock().take());
+        drop(self.patroni.lock().expect("no panics").take());
         self.crash();
     }
 
     /// SIGKILL of every process of Postgres.
     pub fn crash(&self) {
-        let Some(postmaster) = self.postmaster() else {
-            return;
-        };
         // Or it forks another one meanwhile.
-        signal(postmaster, Signal::STOP);
-        let mut all = children_of(postmaster);
-        all.push(postmaster);
+        if let Some(postmaster) = self.postmaster() {
+            signal(postmaster, Signal::STOP);
+        }
+        let all = self.postgres();
         for pid in &all {
             signal(*pid, Signal::KILL);
         }
         tokio::task::block_in_place(|| {
             wait_until("a server's processes are gone", || {
-                all.iter().all(|pid| !alive(*pid))
+                !all.iter().copied().any(alive)
             });
         });
     }
@@ -150,30 +138,33 @@ impl Member {
     }
 
     pub fn signal_patroni(&self, what: Signal) {
-        if let Some(patroni) = self.lock().as_ref() {
+        if let Some(patroni) = self.patroni.lock().expect("no panics").as_ref() {
             patroni.signal(what);
         }
     }
 
     fn signal_postgres(&self, what: Signal) {
-        if let Some(postmaster) = self.postmaster() {
-            signal(postmaster, what);
-            for child in children_of(postmaster) {
-                signal(child, what);
-            }
+        for pid in self.postgres() {
+            signal(pid, what);
         }
     }
 
     /// A signal for the process that receives what the primary has written.
     pub fn signal_receiver(&self, what: Signal) {
-        let children = self.postmaster().map(children_of).unwrap_or_default();
-        let receives = |pid: &u32| {
+        for pid in self.postgres() {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-            line.is_ok_and(|line| line.contains("walreceiver"))
-        };
-        for pid in children.into_iter().filter(receives) {
-            signal(pid, what);
+            if line.is_ok_and(|line| line.contains("walreceiver")) {
+                signal(pid, what);
+            }
         }
+    }
+
+    /// The process ids of its Postgres, the postmaster's first.
+    fn postgres(&self) -> Vec<u32> {
+        let postmaster = self.postmaster().into_iter();
+        postmaster
+            .flat_map(|pid| [vec![pid], children_of(pid)].concat())
+            .collect()
     }
 
     /// The process id of its Postgres, if that runs.
@@ -193,13 +184,9 @@ impl Member {
 
     /// The latest lines of Patroni and Postgres.
     pub fn said(&self) -> String {
-        let patroni = self.lock();
+        let patroni = self.patroni.lock().expect("no panics");
         let lines = patroni.as_ref().map(Process::lines).unwrap_or_default();
         let from = lines.len().saturating_sub(25);
-        format!("--- {} ---\n{}", self.name, lines[from..].join("\n"))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Process>> {
-        self.patroni.lock().unwrap_or_else(PoisonError::into_inner)
+        format!("--- {} ---\n{}\n", self.name, lines[from..].join("\n"))
     }
 }

@@ -9,7 +9,7 @@ use crate::support::etcd::start_etcd;
 use crate::support::postgres::{free_port, owner};
 use crate::support::process::Process;
 use crate::support::python::python;
-use crate::support::skip::lacks;
+use crate::support::skip::{is_skipped, lacks};
 
 /// The settings of `HAProxy`, as the documents offer them.
 const FRONT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/patroni/haproxy.cfg");
@@ -25,43 +25,52 @@ fn as_owner(mut command: Command) -> Command {
     command
 }
 
+/// Gives a directory to the servers' user.
+pub fn hand_over(dir: &Path) {
+    if let Some((uid, gid)) = owner() {
+        std::os::unix::fs::chown(dir, Some(uid), Some(gid)).expect("root may chown");
+    }
+}
+
 /// A Python that has Patroni, and that the servers' user may run.
 #[derive(Clone)]
 pub struct Python {
     program: PathBuf,
-    /// If they are another Python's.
-    packages: Option<PathBuf>,
+    packages: PathBuf,
 }
 
 impl Python {
-    /// The tests' own, or, since root's may lie where nobody else looks, the system's with the
-    /// packages of that. `None`, and a line that says so, if there is none.
+    /// The tests' own, or, since root's may lie where nobody else looks, the system's; with the
+    /// packages of the first. `None`, and a line that says so, if there is none.
     pub fn find() -> Option<Self> {
         let own = python()?;
         let place = "import os, patroni; print(os.path.dirname(os.path.dirname(patroni.__file__)))";
         let output = Command::new(&own).args(["-c", place]).output();
-        let place = output.expect("it has just run").stdout;
-        let place = PathBuf::from(String::from_utf8_lossy(&place).trim_end());
-        let candidates = [(own, None), ("/usr/bin/python3".into(), Some(place))];
-        let candidates = candidates.map(|(program, packages)| Self { program, packages });
-        let found = candidates.into_iter().find(|python| {
-            let mut command = python.command();
-            let tried = command.args(["-c", "import patroni, psutil, psycopg"]);
-            tried.output().is_ok_and(|output| output.status.success())
-        });
-        if found.is_none() {
-            lacks("patroni");
+        let place = String::from_utf8(output.expect("it has just run").stdout);
+        let packages = PathBuf::from(place.expect("a path").trim_end());
+        for program in [own, "/usr/bin/python3".into()] {
+            let packages = packages.clone();
+            let python = Self { program, packages };
+            let mut look = python.command();
+            let tried = look
+                .args(["-c", "import patroni, psutil, psycopg"])
+                .output();
+            let there = tried.is_ok_and(|output| output.status.success());
+            if there && !is_skipped("patroni") {
+                return Some(python);
+            }
         }
-        found
+        lacks("patroni");
+        None
     }
 
+    /// Without packages of its own, which may be of other versions.
     pub fn command(&self) -> Command {
         let mut command = as_owner(Command::new(&self.program));
-        command.current_dir("/");
-        if let Some(packages) = &self.packages {
-            // Without packages of its own, which may be of other versions.
-            command.arg("-S").env("PYTHONPATH", packages);
-        }
+        command
+            .current_dir("/")
+            .arg("-S")
+            .env("PYTHONPATH", &self.packages);
         command
     }
 }

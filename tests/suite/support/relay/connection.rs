@@ -1,10 +1,9 @@
 //! One connection through the relay: the client's socket, and a direction each way.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,8 +11,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Cycle, Cycles, MessageKind, Opening, frame, opening};
-use super::{News, Point, RelayShared};
+use super::frames::{Cycles, frame};
+use super::{News, Point, RelayShared, Statement};
+
+/// The codes of a first packet that asks for encryption: by TLS, by GSSAPI.
+const ASKS_FOR_ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
 
 /// The state that the two directions of a connection share.
 pub struct RelayLink {
@@ -22,15 +24,7 @@ pub struct RelayLink {
     /// The client's side is closed.
     pub gone: CancellationToken,
     /// The cycles that the server has not answered yet.
-    unanswered: Mutex<VecDeque<MessageKind>>,
-}
-
-impl RelayLink {
-    fn unanswered(&self) -> MutexGuard<'_, VecDeque<MessageKind>> {
-        self.unanswered
-            .lock()
-            .expect("nothing panics under this lock")
-    }
+    unanswered: Mutex<VecDeque<Option<Statement>>>,
 }
 
 /// Takes connections until dropped.
@@ -39,7 +33,7 @@ pub async fn accept(listener: TcpListener, desk: Arc<RelayShared>) {
     loop {
         let (client, _) = listener.accept().await.expect("accepting works");
         client.set_nodelay(true).expect("a live socket");
-        if desk.refuses.load(Ordering::Relaxed) {
+        if desk.lock().refuses {
             reset(client);
             continue;
         }
@@ -60,10 +54,8 @@ fn reset(stream: TcpStream) {
 }
 
 async fn connection(mut client: TcpStream, desk: Arc<RelayShared>, link: RelayLink) {
-    let greeted = link
-        .cut
-        .run_until_cancelled(greet(&mut client, &desk))
-        .await;
+    let greeting = greet(&mut client, &desk);
+    let greeted = link.cut.run_until_cancelled(greeting).await;
     let Some(Some(server)) = greeted else {
         reset(client);
         return;
@@ -71,10 +63,21 @@ async fn connection(mut client: TcpStream, desk: Arc<RelayShared>, link: RelayLi
     let (read, write) = server.into_split();
     let (up, requests) = unbounded_channel();
     let (down, answers) = unbounded_channel();
+    let (desk, link) = (&desk, &link);
+    // In hands of its own, so that a cut is carried out at once, whatever is held.
+    let front = async move {
+        let talk = talk(&mut client, up, answers);
+        if link.cut.run_until_cancelled(talk).await.is_none() {
+            reset(client);
+        } else {
+            drop(client);
+        }
+        link.gone.cancel();
+    };
     tokio::join!(
-        front(client, &link, up, answers),
-        upward(&desk, &link, requests, write),
-        downward(&desk, &link, read, down),
+        front,
+        upward(desk, link, requests, write),
+        downward(desk, link, read, down),
     );
 }
 
@@ -82,9 +85,11 @@ async fn connection(mut client: TcpStream, desk: Arc<RelayShared>, link: RelayLi
 async fn greet(client: &mut TcpStream, desk: &RelayShared) -> Option<TcpStream> {
     let mut buffer = BytesMut::new();
     let first = loop {
-        match opening(&mut buffer) {
-            Some(Opening::AsksForEncryption) => client.write_all(b"N").await.ok()?,
-            Some(Opening::Cancels(packet) | Opening::Starts(packet)) => break packet,
+        match frame(&mut buffer, true) {
+            Some(packet) if !ASKS_FOR_ENCRYPTION.contains(&(&packet[4..]).get_u32()) => {
+                break packet;
+            }
+            Some(_) => client.write_all(b"N").await.ok()?,
             None => {
                 if client.read_buf(&mut buffer).await.ok()? == 0 {
                     return None;
@@ -98,44 +103,25 @@ async fn greet(client: &mut TcpStream, desk: &RelayShared) -> Option<TcpStream> 
     Some(server)
 }
 
-/// The client's socket. In hands of its own, so that a cut is carried out at once, whatever is
-/// held.
-async fn front(
-    mut client: TcpStream,
-    link: &RelayLink,
+/// Reads and writes the client's socket, until either side is gone.
+async fn talk(
+    client: &mut TcpStream,
     up: UnboundedSender<Bytes>,
     mut answers: UnboundedReceiver<Bytes>,
-) {
-    let talk = async {
-        let (mut read, mut write) = client.split();
-        let mut buffer = BytesMut::new();
-        let listen = async {
-            while read.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
-                while let Some(message) = frame(&mut buffer) {
-                    if up.send(message).is_err() {
-                        return;
-                    }
-                }
-            }
-        };
-        let speak = async {
-            while let Some(bytes) = answers.recv().await {
-                if write.write_all(&bytes).await.is_err() {
-                    return;
-                }
-            }
-        };
+) -> Option<()> {
+    let (mut read, mut write) = client.split();
+    let mut buffer = BytesMut::new();
+    loop {
         tokio::select! {
-            () = listen => {}
-            () = speak => {}
+            read = read.read_buf(&mut buffer) => {
+                read.ok().filter(|read| *read > 0)?;
+                while let Some(message) = frame(&mut buffer, false) {
+                    up.send(message).ok()?;
+                }
+            }
+            answer = answers.recv() => write.write_all(&answer?).await.ok()?,
         }
-    };
-    if link.cut.run_until_cancelled(talk).await.is_none() {
-        reset(client);
-    } else {
-        drop(client);
     }
-    link.gone.cancel();
 }
 
 /// Requests on their way to the server, until the client is gone and all that it sent has been
@@ -148,19 +134,21 @@ async fn upward(
 ) {
     let mut cycles = Cycles::default();
     while let Some(message) = requests.recv().await {
-        let Some(Cycle { bytes, kind }) = cycles.take(&message) else {
+        let Some((bytes, is_answered, statement)) = cycles.take(&message) else {
             continue;
         };
-        if kind != MessageKind::Aside {
+        if is_answered {
             desk.linger().await;
-            if let MessageKind::Executes(statement) = kind {
-                let here = |point| matches!(point, Point::Before(of) if of.takes(statement));
-                if !desk.pass(here, link).await {
+            if let Some(statement) = statement {
+                if !desk.pass(Point::Before, statement, link).await {
                     return;
                 }
                 *desk.lock().passed.entry(statement).or_default() += 1;
             }
-            link.unanswered().push_back(kind);
+            link.unanswered
+                .lock()
+                .expect("no panics")
+                .push_back(statement);
         }
         if server.write_all(&bytes).await.is_err() {
             return;
@@ -194,10 +182,10 @@ async fn downward(
                 continue;
             }
         }
-        while let Some(message) = frame(&mut buffer) {
+        while let Some(message) = frame(&mut buffer, false) {
             match (message[0], *news.borrow()) {
                 (b'A', News::Lose) => {
-                    desk.lost.fetch_add(1, Ordering::Relaxed);
+                    desk.lock().lost += 1;
                     continue;
                 }
                 (b'A', News::Hold) => {
@@ -207,18 +195,17 @@ async fn downward(
                 _ => answer.extend_from_slice(&message),
             }
             if message[0] == b'Z' {
-                let answered = link.unanswered().pop_front();
+                let answered = link.unanswered.lock().expect("no panics").pop_front();
                 if answered.is_some() {
                     desk.linger().await;
                 }
-                if let Some(MessageKind::Executes(statement)) = answered {
-                    let here = |point| matches!(point, Point::After(of) if of.takes(statement));
-                    if !desk.pass(here, link).await {
-                        answer.clear();
-                    }
+                if let Some(Some(statement)) = answered
+                    && !desk.pass(Point::After, statement, link).await
+                {
+                    answer.clear();
                 }
                 give(&mut answer);
-            } else if link.unanswered().is_empty() {
+            } else if link.unanswered.lock().expect("no panics").is_empty() {
                 give(&mut answer);
             }
         }

@@ -59,9 +59,4 @@ impl Statement {
         assert_eq!(fitting.next(), None, "besides {found:?}: {sql}");
         *found
     }
-
-    /// Returns whether what is armed for `self` is passed by `other`.
-    pub fn takes(self, other: Self) -> bool {
-        self == Self::Any || self == other
-    }
 }

@@ -4,15 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use super::{Arrival, Shared, Step};
-use crate::support::wire::{Framing, Head, Wire};
+use crate::support::wire::{Framing, Head, Stream, Wire};
 
-/// The shared state of the connections' tasks.
+/// The shared state of the connections' tasks, and what one of them notes.
 #[derive(Clone)]
 pub struct Notes {
     pub shared: Arc<Mutex<Shared>>,
     pub changed: watch::Sender<()>,
+    /// The number of the arrival that this notes.
+    pub index: usize,
 }
 
 impl Notes {
@@ -22,7 +25,17 @@ impl Notes {
         value
     }
 
-    pub async fn connection(self, mut wire: Wire) {
+    pub async fn connection(mut self, stream: impl Stream, tls: Option<TlsAcceptor>) {
+        let mut wire = if let Some(tls) = tls {
+            // A caller that breaks the handshake off has never arrived.
+            let Ok(stream) = tls.accept(stream).await else {
+                return;
+            };
+            Wire::new(stream)
+        } else {
+            Wire::new(stream)
+        };
+        self.update(|shared| shared.connections += 1);
         while let Ok(Some(head)) = wire.head().await {
             let (index, steps) = self.update(|shared| {
                 shared.arrivals.push(Arrival {
@@ -41,36 +54,25 @@ impl Notes {
                 };
                 (shared.taken + shared.arrivals.len() - 1, steps)
             });
-            let seen = Note {
-                desk: self.clone(),
-                index,
-            };
+            self.index = index;
             let early = matches!(steps.first(), Some(Step::Early));
-            if !early && seen.read_body(&mut wire, &head).await.is_err() {
-                seen.end(true);
+            if !early && self.read_body(&mut wire, &head).await.is_err() {
+                self.end(true);
                 return;
             }
-            match seen.play(wire, steps).await {
-                Some(open) => wire = open,
-                None => return,
-            }
-            if early && seen.read_body(&mut wire, &head).await.is_err() {
+            let Some(open) = self.play(wire, steps).await else {
+                return;
+            };
+            wire = open;
+            if early && self.read_body(&mut wire, &head).await.is_err() {
                 return;
             }
         }
     }
-}
 
-/// The note of one arrival.
-struct Note {
-    desk: Notes,
-    index: usize,
-}
-
-impl Note {
     /// Notes it, unless the test has taken the arrival away.
     fn note(&self, change: impl FnOnce(&mut Arrival)) {
-        self.desk.update(|shared| {
+        self.update(|shared| {
             if let Some(at) = self.index.checked_sub(shared.taken) {
                 change(&mut shared.arrivals[at]);
             }
@@ -78,7 +80,7 @@ impl Note {
     }
 
     fn body(&self, bytes: &[u8]) {
-        let poured = self.desk.update(|shared| {
+        let poured = self.update(|shared| {
             let sink = shared.sink.as_mut();
             sink.map(|sink| sink(self.index, bytes)).is_some()
         });
@@ -126,8 +128,7 @@ impl Note {
                 }
                 Step::Repeat(bytes, mut left) => {
                     while open && left > 0 {
-                        let now =
-                            usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                        let now = bytes.len().min(usize::try_from(left).expect("64 bits"));
                         open = wire.send(&bytes[..now]).await.is_ok();
                         left -= now as u64;
                     }

@@ -40,7 +40,7 @@ pub enum PrimaryFault {
 }
 
 impl PrimaryFault {
-    pub const ALL: [Self; 9] = [
+    const ALL: [Self; 9] = [
         Switchover,
         Crash,
         Loss,
@@ -52,13 +52,9 @@ impl PrimaryFault {
         LossWhileBehind,
     ];
 
-    /// Those that an asynchronous set-up is for. Without a watchdog nothing ends a primary that
-    /// Patroni has lost sight of (`Freeze`, `Hang`).
-    const WITHOUT_STANDBY: [Self; 4] = [Switchover, Crash, Loss, LossWhileBehind];
-
     /// Returns whether the old primary may answer beside the new one, until its Patroni acts. A
-    /// proxy with all servers in its URL may meet it, and takes marks that are older there for lost:
-    /// it refuses too much. `HAProxy` leads nobody there.
+    /// proxy with all servers in its URL may meet it, and takes marks that are older there for
+    /// lost: it refuses too much. `HAProxy` leads nobody there.
     pub fn leaves_an_old_primary(self) -> bool {
         matches!(self, Freeze | Hang)
     }
@@ -85,10 +81,8 @@ pub fn rounds() -> [Vec<Round>; 2] {
         ];
     }
     let all = |mode: Synchronous| PrimaryFault::ALL.map(|fault| (mode, fault));
-    let off = PrimaryFault::WITHOUT_STANDBY.map(|fault| (Off, fault));
-    let twice = |once: Vec<Round>| [once.clone(), once].concat();
-    [
-        twice(all(On).to_vec()),
-        twice([all(Quorum).to_vec(), off.to_vec()].concat()),
-    ]
+    // Without a watchdog nothing ends a primary that Patroni has lost sight of (`Freeze`, `Hang`).
+    let off = [Switchover, Crash, Loss, LossWhileBehind].map(|fault| (Off, fault));
+    let others = [&all(Quorum)[..], &off].concat();
+    [all(On).repeat(2), others.repeat(2)]
 }

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 
 use super::{
     BUFFER, Conduct, Ending, Fault, FaultPoint, Form, Kill, LongStop, Part, Partition, Plan,
-    PlannedRequest, Sky, Transport, Work, pick,
+    PlannedRequest, Sky, Transport, pick,
 };
 
 /// Clients of a history, besides the ones that a fault brings along.
@@ -65,8 +65,8 @@ impl Plan {
             along.extend([(Role::Lure(fault), 0), (Role::Lure(fault), second)]);
         }
         // Long requests take all streams of a connection.
-        if let (Transport::Http2 { streams, .. }, FaultPoint::OutOfStreams) =
-            (self.transport, point)
+        if point == FaultPoint::OutOfStreams
+            && let Transport::Http2(streams, _) = self.transport
         {
             along.extend(repeat_n((Role::Hog(fault), 0), streams as usize));
             along.extend(repeat_n((Role::Lure(fault), 300), streams as usize));
@@ -132,14 +132,14 @@ impl Plan {
             FaultPoint::MidBody => {
                 let trickles = fault.case.sky == Sky::Trickles;
                 ask.size = if trickles { LONG } else { LARGE };
-                (ask.conduct, ask.work.before) = (paused, work_on);
+                (ask.conduct, ask.before) = (paused, work_on);
             }
             FaultPoint::BeforeResponseEnd => {
-                (ask.work.pieces, ask.work.between) = (2, work_on.max(300));
+                (ask.pieces, ask.between) = (2, work_on.max(300));
             }
             // Nobody reads the response.
             FaultPoint::BeforeRelease => {
-                (ask.work.pieces, ask.work.piece) = (2, HUGE / 2);
+                (ask.pieces, ask.piece) = (2, HUGE / 2);
                 ask.conduct = Conduct::Pause(Part::Response, 400);
             }
             FaultPoint::AnyTime | FaultPoint::OutOfStreams => {}
@@ -160,30 +160,35 @@ impl Plan {
         *newest = token.max(*newest);
         let proxy = random.random_range(0..self.proxies);
         let mut ask = PlannedRequest::put(at, proxy, resource, token);
-        (ask.chunked, ask.work) = (random.random(), work(random));
+        ask.chunked = random.random();
+        work(&mut ask, random);
         ask.retries = random.random_range(0..3);
-        let forms = [Form::Put, Form::Post];
         match random.random_range(0..100) {
             0..6 => ask.form = Form::Claim,
-            6..9 => (ask.form, ask.token) = (Form::Get, None),
+            6..9 => (ask.form, ask.token) = (Form::Plain("GET"), None),
             9..11 => {
-                let forms = [Form::Put, Form::Post, Form::Delete];
-                (ask.form, ask.token) = (pick(&forms, random.random()), None);
+                let method = pick(&["PUT", "POST", "DELETE"], random.random());
+                (ask.form, ask.token) = (Form::Plain(method), None);
             }
             11..13 => {
                 let method = pick(&["PUT", "POST", "DELETE", "GET"], random.random());
                 let token = pick(&["-3", "0x1f", "1, 2"], random.random());
                 (ask.form, ask.token) = (Form::Malformed(method, token), None);
             }
-            13 => ask.form = Form::Ambiguous,
-            14 => ask.form = Form::NoRoute,
-            15 => ask.form = Form::WrongMethod,
+            13 => ask.form = Form::Misdirected("PUT", "/orders/x/../"),
+            14 => ask.form = Form::Misdirected("PUT", "/nowhere/"),
+            15 => ask.form = Form::Misdirected("PATCH", "/orders/"),
             16 => ask.form = Form::TooLarge,
-            17..31 => (ask.form, ask.conduct) = (Form::Delete, conduct(random)),
-            31..45 => (ask.form, ask.conduct) = (Form::Get, conduct(random)),
-            _ => (ask.form, ask.conduct) = (pick(&forms, random.random()), conduct(random)),
+            kind => {
+                let method = match kind {
+                    17..31 => "DELETE",
+                    31..45 => "GET",
+                    _ => pick(&["PUT", "POST"], random.random()),
+                };
+                (ask.form, ask.conduct) = (Form::Plain(method), conduct(random));
+            }
         }
-        if let Form::Put | Form::Post | Form::Malformed("PUT" | "POST", _) = ask.form {
+        if let Form::Plain("PUT" | "POST") | Form::Malformed("PUT" | "POST", _) = ask.form {
             ask.size = pick(&[0, 40, 2_000, LARGE], random.random());
         }
         ask
@@ -203,22 +208,20 @@ enum Role {
     Hog(Fault),
 }
 
-fn work(random: &mut StdRng) -> Work {
-    let mut work = Work::QUICK;
+fn work(ask: &mut PlannedRequest, random: &mut StdRng) {
     match random.random_range(0..100) {
         0..35 => {}
-        35..70 => work.before = random.random_range(1..60),
-        70..80 => work.before = random.random_range(60..300),
+        35..70 => ask.before = random.random_range(1..60),
+        70..80 => ask.before = random.random_range(60..300),
         // Longer than `upstream.timeout`.
-        80..85 => work.before = random.random_range(400..600),
-        85..90 => (work.pieces, work.between) = (3, random.random_range(10..100)),
-        90..93 => (work.pieces, work.between) = (2, random.random_range(200..500)),
-        93..95 => work.slow_read = random.random_range(50..250),
-        95..97 => (work.ending, work.pieces) = (Ending::Reset, random.random_range(1..3)),
-        97..99 => work.ending = Ending::Early,
-        _ => work.ending = Ending::Fail,
+        80..85 => ask.before = random.random_range(400..600),
+        85..90 => (ask.pieces, ask.between) = (3, random.random_range(10..100)),
+        90..93 => (ask.pieces, ask.between) = (2, random.random_range(200..500)),
+        93..95 => ask.slow_read = random.random_range(50..250),
+        95..97 => (ask.ending, ask.pieces) = (Ending::Reset, random.random_range(1..3)),
+        97..99 => ask.ending = Ending::Early,
+        _ => ask.ending = Ending::Fail,
     }
-    work
 }
 
 fn conduct(random: &mut StdRng) -> Conduct {

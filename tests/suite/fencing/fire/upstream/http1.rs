@@ -3,14 +3,14 @@
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Caller, UpstreamShared};
-use crate::support::wire::{Framing, Io, Wire};
+use super::{Caller, PromptUpstream};
+use crate::support::wire::{Framing, Wire};
 
-impl UpstreamShared {
+impl PromptUpstream {
     pub(super) async fn http1(self, stream: TcpStream) {
-        // What has come is read at once: a busy machine must not make an upstream of bytes that came
-        // long ago.
-        let mut wire = Wire::new(Io::Tcp(stream)).reading(64 << 10);
+        // What has come is read at once: a busy machine must not make an upstream of bytes that
+        // came long ago.
+        let mut wire = Wire::new(stream).reading(64 << 10);
         while let Ok(true) = wire.fill().await {
             let mut handling = self.arrives();
             let Ok(Some(head)) = wire.head().await else {

@@ -12,17 +12,12 @@ use http::Response;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Caller, UpstreamShared};
+use super::{Caller, PromptUpstream};
 use crate::fencing::fire::fault::FaultPoint;
 use crate::fencing::fire::plan::{Conduct, Goodbye};
 
-impl UpstreamShared {
-    pub(super) async fn http2(
-        self,
-        stream: TcpStream,
-        streams: u32,
-        goodbye: Option<(u32, Goodbye)>,
-    ) {
+impl PromptUpstream {
+    pub(super) async fn http2(self, stream: TcpStream, streams: u32, bye: Option<(u32, Goodbye)>) {
         let mut builder = h2::server::Builder::new();
         builder.max_concurrent_streams(streams);
         let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else {
@@ -41,25 +36,21 @@ impl UpstreamShared {
             if keeps && kept.fetch_add(1, Ordering::Relaxed) + 1 == streams {
                 handling.passes(FaultPoint::OutOfStreams);
             }
-            self.spawn(async move {
+            self.at_work.spawn(async move {
                 let body = request.into_body();
                 let length = body.is_end_stream().then_some(0);
-                let send = None;
-                let mut caller = Http2 {
-                    body,
-                    respond,
-                    send,
-                };
+                let mut caller = Http2(body, respond, None);
                 handling.handle(length, &mut caller).await;
                 if keeps {
                     kept.fetch_sub(1, Ordering::Relaxed);
                 }
             });
             taken += 1;
-            if let Some((after, way)) = goodbye
+            if let Some((after, way)) = bye
                 && after == taken
             {
-                self.log.note(format!("the upstream says goodbye: {way:?}"));
+                let told = format!("the upstream says goodbye: {way:?}");
+                self.clients.log.note(told);
                 match way {
                     Goodbye::Graceful => connection.graceful_shutdown(),
                     Goodbye::Abrupt => connection.abrupt_shutdown(Reason::NO_ERROR),
@@ -69,36 +60,29 @@ impl UpstreamShared {
     }
 }
 
-struct Http2 {
-    body: RecvStream,
-    respond: SendResponse<Bytes>,
-    /// The body of the response, behind its head.
-    send: Option<SendStream<Bytes>>,
-}
+/// The body of the request, the response, and its body, behind its head.
+struct Http2(RecvStream, SendResponse<Bytes>, Option<SendStream<Bytes>>);
 
 impl Caller for Http2 {
     async fn body(&mut self, more: UnboundedSender<usize>) -> bool {
-        while let Some(piece) = self.body.data().await {
+        while let Some(piece) = self.0.data().await {
             let Ok(piece) = piece else { return false };
             let _ = more.send(piece.len());
             // A stream that is over needs no room.
-            let _ = self.body.flow_control().release_capacity(piece.len());
+            let _ = self.0.flow_control().release_capacity(piece.len());
         }
         true
     }
 
     async fn head(&mut self, status: u16, length: usize) -> bool {
-        let head = Response::builder()
-            .status(status)
-            .header("content-length", length)
-            .body(())
-            .expect("a response");
-        self.send = self.respond.send_response(head, false).ok();
-        self.send.is_some()
+        let head = Response::builder().status(status);
+        let head = head.header("content-length", length).body(());
+        self.2 = self.1.send_response(head.expect("a response"), false).ok();
+        self.2.is_some()
     }
 
     async fn send(&mut self, mut left: usize, last: bool) -> bool {
-        let Some(send) = &mut self.send else {
+        let Some(send) = &mut self.2 else {
             return false;
         };
         while left > 0 {
@@ -117,9 +101,9 @@ impl Caller for Http2 {
     }
 
     fn reset(&mut self) {
-        match &mut self.send {
+        match &mut self.2 {
             Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
-            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+            None => self.1.send_reset(Reason::INTERNAL_ERROR),
         }
     }
 }

@@ -42,11 +42,11 @@ pub fn key(resource: usize) -> String {
 
 /// The knowledge of the lock service and its clients about one resource.
 #[derive(Default)]
-pub struct Holders {
-    pub reign: u64,
-    pub newest: u64,
+struct Holders {
+    reign: u64,
+    newest: u64,
     /// How many requests of each reign have no answer yet.
-    pub unanswered: HashMap<u64, usize>,
+    unanswered: HashMap<u64, usize>,
 }
 
 /// The data and the admin port of a proxy.
@@ -58,7 +58,6 @@ pub struct Storm {
     /// `None` while the proxy is down.
     ports: [Mutex<Option<Ports>>; 2],
     pub over: AtomicBool,
-    /// How often each status was answered, and each act of the operator was done.
     counts: Mutex<BTreeMap<String, usize>>,
     began: Instant,
 }
@@ -94,18 +93,21 @@ impl Storm {
     }
 
     fn count(&self, what: &str) {
-        *locked(&self.counts).entry(what.to_owned()).or_default() += 1;
+        *self.counts().entry(what.to_owned()).or_default() += 1;
     }
 
-    pub fn counted(&self, what: &str) -> usize {
-        locked(&self.counts).get(what).copied().unwrap_or(0)
+    /// How often each status was answered, and each act of the operator was done.
+    pub fn counts(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        locked(&self.counts)
     }
 
-    pub fn summary(&self) -> String {
-        format!("{:?}", locked(&self.counts))
+    /// The reign of a resource, and its newest token.
+    pub fn now(&self, resource: usize) -> (u64, u64) {
+        let holders = self.holders(resource);
+        (holders.reign, holders.newest)
     }
 
-    pub fn holders(&self, resource: usize) -> MutexGuard<'_, Holders> {
+    fn holders(&self, resource: usize) -> MutexGuard<'_, Holders> {
         locked(&self.holders[resource])
     }
 
@@ -277,10 +279,8 @@ impl Storm {
     async fn resolve(&self, resource: usize, random: &Mutex<StdRng>) {
         let (to, view) = or_return!(self.view(resource, random).await);
         let unknown = or_return!(view["unknown"].as_array().and_then(|all| all.first()));
-        let token = unknown["token"]
-            .as_str()
-            .and_then(|token| token.parse().ok());
-        let token: u64 = token.expect("a token");
+        let token = unknown["token"].as_str().expect("a token");
+        let token: u64 = token.parse().expect("a number");
         let seen = self.upstream.count();
         let of_it = |arrival: &Arrival| {
             arrival.resource() == Some(&key(resource)) && arrival.token() == Some(token)
@@ -300,8 +300,7 @@ impl Storm {
     pub fn assert_order(&self) {
         for resource in 0..RESOURCES {
             let mut newest = (0, 0);
-            let (mut older_ended, mut newest_ended): (Option<Instant>, Option<Instant>) =
-                (None, None);
+            let (mut older_ended, mut newest_ended) = (None::<Instant>, None);
             for arrival in self.upstream.arrivals() {
                 if arrival.resource() != Some(&key(resource)) {
                     continue;
@@ -310,19 +309,13 @@ impl Storm {
                 let (began, ended) = (arrival.began, arrival.ended.expect("all have ended"));
                 let at = [began, ended].map(|at| at.saturating_duration_since(self.began));
                 eprintln!("{resource}: {rank:?} at the upstream: {at:?}");
-                assert!(
-                    rank >= newest,
-                    "{resource}: {rank:?} after {newest:?} (reign, token)"
-                );
+                assert!(rank >= newest, "{resource}: {rank:?} after {newest:?}");
                 if rank > newest {
                     older_ended = older_ended.max(newest_ended.take());
                     newest = rank;
                 }
                 let alone = older_ended.is_none_or(|ended| ended <= began);
-                assert!(
-                    alone,
-                    "{resource}: {rank:?} began before an older one had ended"
-                );
+                assert!(alone, "{resource}: {rank:?} began too early");
                 newest_ended = newest_ended.max(Some(ended));
             }
         }

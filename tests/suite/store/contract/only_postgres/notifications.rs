@@ -1,13 +1,16 @@
 //! Notifications: they are heard in their namespace, and again after a break.
 
+use std::sync::Arc;
+
+use super::super::{Home, script};
 use super::*;
 use crate::support::Must;
 
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
-    let (url, store) = or_return!(fresh().await);
-    let other = PostgresStore::open(address(&url), "other", TIMEOUT, true);
-    let other = other.must().await;
+    let database = or_return!(Store::postgres().await);
+    let home = Home(database.clone());
+    let (store, other) = (home.open().await, home.open_in("other").await);
     let mut listening = store.listen().expect("it is shared");
     let mut next = async || {
         let heard = tokio::time::timeout(TIMEOUT, listening.recv()).must();
@@ -28,18 +31,16 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
         assert_eq!(next().await, Heard::Notification(sent));
     }
     // A cede tells all of each of its rows, once.
-    let mut ceded = Vec::new();
-    for resource in [odd, "c"] {
-        for number in [1, 2] {
-            advance(&store, opening(resource, number, number)).await;
-            ceded.push((key(resource), epoch(1, number, number)));
-        }
-    }
-    assert_eq!(store.cede(&ceded).must().await.len(), 2);
+    let ceded = format!(
+        "advance {odd} 1 #1..2
+         advance c 1 #1..2
+         cede {odd}:1#1@1 {odd}:1#2@1 c:1#1@1 c:1#2@1 = c {odd}"
+    );
+    script::play_on(&home, Arc::clone(&store), &ceded).await;
     for resource in ["c", odd] {
         assert_eq!(next().await, Heard::Notification(closed(resource)));
     }
-    let mut shell = shell(&url).await;
+    let mut shell = database.direct().await;
     sql(&mut shell, END_THE_OTHERS).await;
     assert_eq!(next().await, Heard::Resumed);
     // The connection that notifies broke too; it says so at most once.
