@@ -9,7 +9,8 @@ use regex::Regex;
 
 use super::documents::{documents, links, read, walk};
 use super::image::project;
-use crate::support::skip::{is_skipped, lacks};
+use crate::support::or_return;
+use crate::support::python::python;
 
 /// `docs/../config` is `config`.
 fn plain(path: &Path) -> PathBuf {
@@ -70,13 +71,13 @@ fn broken(book: &Path) -> Vec<String> {
 
 #[test]
 fn every_link_of_the_built_book_leads_somewhere() {
-    if is_skipped("mdbook") {
-        lacks("mdbook");
-        return;
-    }
+    let python = or_return!(python());
+    let path = std::env::var("PATH").expect("a PATH");
+    let tools = python.parent().expect("a directory").display();
     let dir = tempfile::tempdir().expect("a directory");
     let build = Command::new(project().join(".ci/book"))
         .arg(dir.path())
+        .env("PATH", format!("{tools}:{path}"))
         .output();
     let build = build.expect("the script can be started");
     let said = String::from_utf8_lossy(&build.stderr);
