@@ -37,6 +37,7 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
 use super::file::{FileLock, blocking, cannot_look};
+use crate::locked::locked;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -108,9 +109,17 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
         .await
 }
 
+/// More than all heartbeats of a run that could not be noted.
+const PAST: i32 = 1 << 20;
+
 /// Notes a count that is on the disk. `whole`: the file had everything without its log, before this
 /// heartbeat. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats, whole: bool) {
+    let _writes = locked(&lock.note);
+    if lock.lost().is_some() {
+        // The note of an overwritten file stays raised.
+        return;
+    }
     let base = if whole {
         beats.count - 1
     } else {
@@ -157,11 +166,12 @@ pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
 }
 
 /// Makes the store unfit, since the file lacks commits of this run, and every later start refuse the
-/// file as it is. Its log is read with it, since the same program has written both. Blocks on the file
-/// system.
+/// file as it is. Its log is read with it, since the same program has written both. The log may have
+/// heartbeats that are not noted yet. Blocks on the file system.
 pub(super) fn overwritten(lock: &FileLock) -> StoreError {
+    let _writes = locked(&lock.note);
     if let Some(Note { beats, .. }) = noted(lock) {
-        let count = beats.count.saturating_add(1);
+        let count = beats.count.saturating_add(PAST);
         write(lock, Heartbeats { count, ..beats }, 0);
     }
     lock.lose(&format!(
@@ -245,4 +255,27 @@ pub(super) async fn check(
         lock.log().display(),
     ))
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Create;
+
+    #[test]
+    fn a_heartbeat_that_is_noted_late_does_not_make_an_overwritten_file_fit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let lock = FileLock::take(&dir.path().join("marks.db"), Create::IfMissing);
+        let lock = lock.expect("a new file");
+        let beats = |count| Heartbeats { store: 1, count };
+        note(&lock, beats(5), false);
+        if noted(&lock).is_none() {
+            // A file system without attributes.
+            return;
+        }
+        // The log has the sixth already.
+        let _unfit = overwritten(&lock);
+        note(&lock, beats(6), false);
+        assert!(noted(&lock).expect("a note").beats.count > 6);
+    }
 }
