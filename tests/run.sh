@@ -98,7 +98,7 @@ chromium:chromium:page::the_page_is_well_in_a_browser
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
 iproute2:ip:image::, admin_port::access
-mount:mount:full_disk::
+mount:mount:full_disk::, as root
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::

@@ -38,20 +38,22 @@ async fn a_script_under_etcdctl_is_ended_once_its_lease_is_gone() {
     };
     let old = Group::start(&mut lock(NIGHTLY));
     upstream.reached(1).await;
-    // Only the client of the lock is stopped: its lease ends, and the script goes on to write.
+    // The client of the lock and attach sleep past the end of the lease. They wake to a write of
+    // the script, which has a process group of its own.
+    old.signal(Signal::STOP);
     old.leader.stop().await;
     let write = "curl -sSf -X PUT -d B $FENCEPOST_URL/orders/7";
     let ran = run(&mut lock(write)).await;
     ran.assert(0, "");
     let newest = upstream.tokens("order:7").into_iter().max();
     let newest = newest.expect("B has written");
+    old.signal(Signal::CONT);
     eventually("the old holder's end", || async {
         let lines = old.leader.lines();
         let says = format!("the holder of token {newest} is newer");
         lines.iter().any(|line| line.contains(&says)).then_some(())
     })
     .await;
-    old.signal(Signal::CONT);
     upstream.assert_no_overtaking();
     assert_eq!(upstream.last().text(), "B", "the newer holder's");
 }

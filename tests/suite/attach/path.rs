@@ -56,6 +56,10 @@ async fn what_waits_for_an_older_request_is_sent_again() {
     let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
     let newer = put("/orders/7").body("paid").start(sidecar.at);
     proxy.until_outcome("older-in-flight", 1).await;
+    let brief = Sidecar::start(&url(&proxy), &["--token", "41", "--retry-for", "0s"]).await;
+    let answer = put("/orders/7").send(brief.at).await;
+    let told = answer.assert_problem(503, "older-in-flight");
+    assert_eq!(told["retry"], "same-token");
     gate.open();
     all_forwarded([older, newer]).await;
     let last = upstream.last();
@@ -258,6 +262,7 @@ async fn a_destination_on_the_host_of_the_request_stays_on_its_host() {
         ("/dav/a", &*at, &*format!("{here}/dav/b%20c")),
         ("/dav/a", &at, "/dav/b%20c"),
         (proxied, "dav.test", "HTTP://Dav.test/dav/b%20c"),
+        ("/dav/a", "dav.test", "HTTP://Dav.test/dav/b%20c"),
     ] {
         let answer = mv(target, host, destination).send(sidecar.at).await;
         answer.assert_forwarded();

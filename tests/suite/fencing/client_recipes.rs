@@ -322,4 +322,10 @@ async fn the_go_recipe_obeys() {
     consul::assert_used(&consul, 1);
     let mark = proxy.token("order:7").await;
     assert_eq!(mark, Some(4), "it does not use a number of another session");
+
+    // An answer that is no JSON.
+    consul.next([Step::answer("400 Bad Request", "", "not expected")]);
+    let ran = run(&mut client).await;
+    let stops = !ran.good && ran.said.contains("check first");
+    assert!(stops, "{}", ran.said);
 }

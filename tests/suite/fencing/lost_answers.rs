@@ -123,6 +123,7 @@ async fn what_a_statement_given_up_does_late_is_not_used() {
         // The request is given up first, and then the statement: an answer in between is in time.
         a.until_metric(errors, &timeout, |count| count > given_up)
             .await;
+        a.forward(put("/orders/8").token(token)).await;
         let before = upstream.count();
         late.release();
         store.until(&mark("order:7"), token).await;

@@ -140,5 +140,7 @@ async fn a_full_queue_of_notifications_delays_a_hand_over_only() {
     all_forwarded(newer).await;
     used.await.expect("no panic");
     a.stale(put("/orders/8").token(41)).await;
+    let (errors, statement) = ("fencepost_store_errors_total", [("kind", "statement")]);
+    assert!(b.sum(errors, &statement).await > 0.0, "it was full");
     upstream.assert_no_overtaking();
 }

@@ -1,7 +1,7 @@
 //! A bad connection to the store: cuts at any point of a hand-over or a repair, and slowness. Work
 //! still changes hands, and nothing waits for `settle`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::pair::around;
 use crate::support::relay::{Point, Statement};
@@ -58,6 +58,7 @@ async fn a_slow_store_refuses_nobody() {
     for way in [way_of_a, &pair.way_of_b] {
         way.delay(Duration::from_millis(100));
     }
+    let began = Instant::now();
     for token in 1..=6 {
         let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
         now.forward(put("/orders/7").token(token)).await;
@@ -65,6 +66,8 @@ async fn a_slow_store_refuses_nobody() {
         assert_eq!(problem["mark"], token.to_string());
         before.forward(put("/orders/7").token(token)).await;
     }
+    // Each advance waits both ways.
+    assert!(began.elapsed() >= Duration::from_millis(1200));
     upstream.assert_no_overtaking();
 }
 

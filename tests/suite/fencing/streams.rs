@@ -190,6 +190,19 @@ async fn a_request_that_is_given_up_takes_no_other_along() {
     assert_eq!(unknown(&proxy, "order:1").await, (0, 0));
 }
 
+/// An empty body is handed over with the head: the answer is late from then on.
+#[tokio::test]
+async fn an_empty_body_is_not_waited_for() {
+    let more = "{ upstream: { timeout: 500ms }, body: { timeout: 300s } }";
+    let (upstream, _config, proxy) = started(more).await;
+    let sent = proxy.start_request(delete("/orders/7").token(41));
+    let mut peer = upstream.accept_http2(&[]).await;
+    let (_, body) = peer.request().await;
+    assert!(body.is_empty());
+    joined(sent).await.assert_problem(504, "outcome-unknown");
+    reset_by_the_proxy(&mut peer).await;
+}
+
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_order() {
     let (upstream, _config, proxy) = started("upstream: { idle_timeout: 1s }").await;

@@ -59,6 +59,16 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
 #[tokio::test]
 async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s, grace: 60s }").await);
+    // A claim that is alone at B drains A.
+    let (older, gate) = a.held(&upstream, put("/orders/8").token(41)).await;
+    let alone = b.start_request(claim("PUT /orders/8").token(42));
+    b.waiting("order:8", 1).await;
+    gate.open();
+    assert_eq!(joined(alone).await.status(), 204);
+    assert!(upstream.only().ended.is_some());
+    forwarded(older).await;
+    a.stale(put("/orders/8").token(41)).await;
+
     let (older, gate) = a.held(&upstream, put("/orders/7").token(41)).await;
     let newer = a.start_request(put("/orders/7").token(42));
     a.waiting("order:7", 1).await;
@@ -68,7 +78,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits at both");
     gate.open();
     assert_eq!(joined(claim).await.status(), 204);
-    assert!(upstream.arrivals()[0].ended.is_some());
+    assert!(upstream.arrivals()[1].ended.is_some());
     all_forwarded([older, newer, elsewhere]).await;
     upstream.assert_no_overtaking();
 }

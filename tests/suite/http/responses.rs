@@ -350,3 +350,22 @@ async fn a_long_body_streams_down() {
     soon("the whole answer", rest).must().await;
     assert_eq!(read, b"firstsecond");
 }
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_body_is_passed_on() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB }").await;
+    upstream.next([
+        Step::Early,
+        Step::answer("401 Unauthorized", "", "who are you"),
+    ]);
+    let upload = put("/orders/7").token(1).header("Content-Length", "100000");
+    let mut exchange = proxy.begin(&upload, "x".repeat(20_000).as_bytes()).await;
+    let answer = soon(
+        "the whole answer, with the upload still going on",
+        exchange.answer(),
+    )
+    .must()
+    .await;
+    assert_eq!((answer.status(), &*answer.text()), (401, "who are you"));
+    assert!(!upstream.only().whole);
+}

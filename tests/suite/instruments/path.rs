@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use rustix::io::ioctl_fionread;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -105,4 +106,14 @@ async fn what_was_reset_or_given_up_by_the_user_timeout_does_not_arrive() {
         let is_lost = weather == Weather::Dead;
         assert!(!reset || more.is_err() == is_lost, "{weather:?}: {more:?}");
     }
+}
+
+#[tokio::test]
+async fn a_trickle_is_slow_and_whole() {
+    let mut rig = PathRig::start().await;
+    rig.path.weather(Weather::Trickle);
+    rig.sender.write_all(&vec![b'x'; 24 << 10]).must().await;
+    soon("a part", rig.receiver.readable()).must().await;
+    assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
+    rig.reads(24 << 10).await;
 }

@@ -44,6 +44,14 @@ async fn check_takes_every_name_of_a_file() {
 }
 
 #[tokio::test]
+async fn a_bad_configuration_does_not_start() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let bad = config.with("{ barrier: { wait: soon }, frob: 1 }");
+    Proxy::refused_for(&bad, &["soon", "frob"]).await;
+}
+
+#[tokio::test]
 async fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
     let upstream = Upstream::start().await;
     let at = "--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --log-format json --upstream";

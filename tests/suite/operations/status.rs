@@ -65,8 +65,11 @@ over_both_stores! {
         all_forwarded([older, newer]).await;
         let resolved = open["unknown"][0]["id"].as_str().expect("a name").to_owned();
         let resolve = ["resolve", "order:8", &resolved, "--reason", "seen"];
+        let lower = ["override", "order:8", "1", "--reason", "no"];
+        assert!(!marks(&proxy, &lower).await.0, "it is unknown");
         let (good, said) = marks(&proxy, &resolve).await;
         assert!(good, "{said}");
+        assert!(!marks(&proxy, &resolve).await.0, "once");
         eventually("nothing is stuck", || async {
             let about = proxy.ask("/v1/status").await.json();
             (about["waiting"] == 0 && about["unknown"] == 0).then_some(())

@@ -78,7 +78,10 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
 
     // The log says so at once, and again while it lasts, with how long and how often.
-    let about = |says| move |line: &Value| line["message"].to_string().contains(says);
+    let about = |says: &'static str| {
+        let begins = move |text: &str| text.starts_with(says);
+        move |line: &Value| line["message"].as_str().is_some_and(begins)
+    };
     let unrenewed = about("the lease could not be renewed");
     let later = |line: &Value| unrenewed(line) && line["down_for_seconds"] != 0;
     let line = proxy.logged("the outage", later).await;

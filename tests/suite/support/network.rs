@@ -62,7 +62,9 @@ fn enter_a_network() {
     rustix::thread::unshare(UnshareFlags::NEWNET).expect("root may have a network");
     let own = format!("address add {ADDRESS}/32 dev lo");
     for arguments in ["link set lo up", &own] {
-        let done = Command::new("ip").args(arguments.split(' ')).status();
+        let done = Command::new(program("ip").expect("it is there"))
+            .args(arguments.split(' '))
+            .status();
         assert!(done.is_ok_and(|status| status.success()), "{arguments}");
     }
 }

@@ -165,10 +165,13 @@ impl PostgresPair {
             standby.start_with(&settings(self.commits));
         });
         let mut shell = shell(&self.primary.url("postgres")).await;
-        let is_async = self.commits == Commits::DontWait;
+        let attached = match self.commits {
+            Commits::WaitForStandby => "sync",
+            Commits::DontWait => "async",
+        };
         let query = format!(
             "SELECT count(*) FROM pg_stat_replication \
-             WHERE state = 'streaming' AND (sync_state = 'async') = {is_async}"
+             WHERE state = 'streaming' AND sync_state = '{attached}'"
         );
         until(&mut shell, "the standby streams", &query).await;
     }

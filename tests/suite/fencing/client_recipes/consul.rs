@@ -43,15 +43,20 @@ pub async fn start(first: &'static [(bool, bool)]) -> Upstream {
     server
 }
 
-/// Checks that so many sessions have begun and ended, and what each was made of.
+/// What a session is asked for, in this order.
+const CALLS: [&str; 5] = ["create", "acquire", "consistent", "release", "destroy"];
+
+/// Checks that so many sessions have been used, one after the other, and what each was made of.
 pub fn assert_used(server: &Upstream, sessions: usize) {
     let arrivals = server.arrivals();
-    for begins in ["session/create", "kv/orders?release=", "session/destroy/"] {
-        let asked = arrivals
-            .iter()
-            .filter(|one| one.target()[4..].starts_with(begins));
-        assert_eq!(asked.count(), sessions, "{begins}");
-    }
+    let call = |target: &str| CALLS.into_iter().find(|call| target.contains(call));
+    let asked: Vec<_> = arrivals
+        .iter()
+        .filter_map(|one| call(one.target()))
+        .collect();
+    // It asks for the lock until it has it.
+    let asked = asked.join(" ").replace("consistent acquire ", "");
+    assert_eq!(asked, vec![CALLS.join(" "); sessions].join(" "));
     for made in arrivals
         .iter()
         .filter(|one| one.target().ends_with("create"))

@@ -76,7 +76,7 @@ async fn others_are_served(proxy: &Proxy, count: usize) {
 /// The attack of the security review: a connection opens all its streams, and sends no body.
 #[tokio::test]
 async fn one_http_2_connection_does_not_take_all_places() {
-    let (_upstream, proxy) = fenced(&format!("limits: {{ in_flight: 8 }}{MODES}")).await;
+    let (upstream, proxy) = fenced(&format!("limits: {{ in_flight: 8 }}{MODES}")).await;
     // One that is read before it is judged, one that is streamed, and one that is not fenced.
     for (path, length) in [
         ("/orders/1", &b"100"[..]),
@@ -94,6 +94,9 @@ async fn one_http_2_connection_does_not_take_all_places() {
         let told = client.settings.get(&CONCURRENT_STREAMS);
         assert_eq!(told, Some(&2), "{path}");
         assert_eq!(became, Outcome::Reset(REFUSED_STREAM), "{path}");
+        let arrivals = upstream.arrivals();
+        let arrived = arrivals.iter().filter(|one| one.target() == path);
+        assert!(arrived.count() <= 2, "{path}");
     }
 }
 

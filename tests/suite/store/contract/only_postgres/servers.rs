@@ -64,14 +64,14 @@ async fn a_declaration_over_another_connection_than_the_counters_is_refused_and_
     let none = Publication::default();
     let renewed = || async { store.renew(instance(1), &terms, &none).await.ok() };
     eventually("a new connection", renewed).await;
-    let mut pids = Vec::new();
+    let mut pids: Vec<String> = Vec::new();
     for _ in 0..3 {
         let refused = store.declare_dead(instance(1), 0).await;
         let refused = refused.expect_err("the counter was read over another one");
         assert!(matches!(refused, StoreError::Connection(_)), "{refused}");
-        let open = "SELECT sum(pid) FROM pg_stat_activity \
+        let open = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity \
             WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        pids.push(number(&mut shell, open).await);
+        pids.push(sqlx::query_scalar(open).fetch_one(&mut shell).must().await);
     }
     assert!(pids.iter().all(|one| *one == pids[0]), "{pids:?}");
     store.instances().must().await;
