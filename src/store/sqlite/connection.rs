@@ -207,7 +207,8 @@ impl HeldConnection {
     }
 
     /// Leaves a file that is not in its place any more. Commits that only the log has are copied
-    /// into the file, wherever it is. The connection is never closed: closing deletes the log *by
+    /// into the file, wherever it is, unless it was overwritten as well: that would hide it, and
+    /// the file would be a mixture. The connection is never closed: closing deletes the log *by
     /// its name*, and that name may belong to another process's log by now.
     async fn abandon(&mut self) {
         let Some(mut connection) = self.connection.take() else {
@@ -215,10 +216,14 @@ impl HeldConnection {
         };
         // Fails where no transaction is open.
         let _ = sqlx::raw_sql("ROLLBACK").execute(&mut connection).await;
-        let copied = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)")
-            .execute(&mut connection)
-            .await;
-        if let Err(error) = copied {
+        let file = Arc::clone(&self.lock);
+        let copied = async {
+            blocking(move || count::not_overwritten(&file)).await?;
+            let copy = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)");
+            let copied = copy.execute(&mut connection).await;
+            copied.map_err(|error| error_of(error.into()))
+        };
+        if let Err(error) = copied.await {
             tracing::error!(%error, "the latest marks are only in the log, which could not be copied into the file");
         }
         // The connection and the lock of its file last as long as the process.

@@ -29,7 +29,7 @@
 //! store is unfit, and the note is raised past every number that the file may have. Backups,
 //! checkpoints and tables of other programs leave the number as it is.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
@@ -115,9 +115,8 @@ const PAST: i32 = 1 << 20;
 /// Notes a count that is on the disk. `whole`: the file had everything without its log, before this
 /// heartbeat. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats, whole: bool) {
-    let _writes = locked(&lock.note);
-    if lock.lost().is_some() {
-        // The note of an overwritten file stays raised.
+    let raised = locked(&lock.note_raised);
+    if *raised {
         return;
     }
     let base = if whole {
@@ -125,15 +124,14 @@ pub(super) fn note(lock: &FileLock, beats: Heartbeats, whole: bool) {
     } else {
         noted(lock).map_or(0, |noted| noted.base)
     };
-    write(lock, beats, base);
+    // If this fails, less is noticed later, and nothing is refused.
+    let _ = write(lock, beats, base);
 }
 
-/// If this fails, less is noticed later, and nothing is refused.
-fn write(lock: &FileLock, beats: Heartbeats, base: i32) {
+fn write(lock: &FileLock, beats: Heartbeats, base: i32) -> io::Result<()> {
     let text = format!("{}:{}:{base}", beats.store, beats.count);
-    if let Err(error) = fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
-        tracing::debug!(%error, "no attribute can be set on the file of the store");
-    }
+    fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty())?;
+    Ok(())
 }
 
 fn noted(lock: &FileLock) -> Option<Note> {
@@ -165,15 +163,28 @@ pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
     .await
 }
 
+/// The same for a file that was open and is not in its place any more, nor its log. Blocks on the
+/// file system.
+pub(super) fn not_overwritten(lock: &FileLock) -> Result<(), StoreError> {
+    if has_what_was_noted(lock)? {
+        return Ok(());
+    }
+    Err(overwritten(lock))
+}
+
 /// Makes the store unfit, since the file lacks commits of this run, and every later start refuse the
 /// file as it is. Its log is read with it, since the same program has written both. The log may have
 /// heartbeats that are not noted yet. Blocks on the file system.
 pub(super) fn overwritten(lock: &FileLock) -> StoreError {
-    let _writes = locked(&lock.note);
-    if let Some(Note { beats, .. }) = noted(lock) {
+    let mut raised = locked(&lock.note_raised);
+    if let Some(Note { beats, .. }) = noted(lock).filter(|_| !*raised) {
         let count = beats.count.saturating_add(PAST);
-        write(lock, Heartbeats { count, ..beats }, 0);
+        let written = write(lock, Heartbeats { count, ..beats }, 0);
+        if let Err(error) = written.and_then(|()| lock.file().sync_all()) {
+            tracing::error!(%error, "the next start may not refuse the file");
+        }
     }
+    *raised = true;
     lock.lose(&format!(
         "{} was overwritten by another program (a backup that was restored into it?)",
         lock.path().display()
@@ -183,15 +194,31 @@ pub(super) fn overwritten(lock: &FileLock) -> StoreError {
 /// Refuses a file that the log beside it does not belong to. Call it before `SQLite` reads the log.
 /// Blocks on the file system.
 pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
-    let Some(noted) = noted(lock) else {
-        return Ok(());
-    };
     match std::fs::metadata(lock.log()) {
         Ok(log) if log.len() > 0 => {}
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(cannot_look(&lock.log(), &error)),
     }
+    if has_what_was_noted(lock)? {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} is not the file that the log beside it ({}) belongs to: after a crash, an older copy or \
+         another store's was put in its place. Read with that log it would be neither of the two, and \
+         tokens that were stale would pass. Bring the file back that was there. If there is none, move \
+         the log away; then what is left is judged by itself",
+        lock.path().display(),
+        lock.log().display(),
+    )))
+}
+
+/// Checks that the file without its log is the noted store, and has no less than the note says.
+/// Blocks on the file system.
+fn has_what_was_noted(lock: &FileLock) -> Result<bool, StoreError> {
+    let Some(noted) = noted(lock) else {
+        return Ok(true);
+    };
     let mut header = [0; HEADER];
     match lock.file().read_exact_at(&mut header, 0) {
         // Less than a page is no database: nothing is counted in it.
@@ -205,17 +232,7 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
             .cast_signed()
     };
     let (count, store) = (number(USER_VERSION), number(APPLICATION_ID));
-    if count >= noted.base && (store == noted.beats.store || store == 0) {
-        return Ok(());
-    }
-    Err(StoreError::Unfit(format!(
-        "{} is not the file that the log beside it ({}) belongs to: after a crash, an older copy or \
-         another store's was put in its place. Read with that log it would be neither of the two, and \
-         tokens that were stale would pass. Bring the file back that was there. If there is none, move \
-         the log away; then what is left is judged by itself",
-        lock.path().display(),
-        lock.log().display(),
-    )))
+    Ok(count >= noted.base && (store == noted.beats.store || store == 0))
 }
 
 /// The count of the database and that of the note, if the note has more or is of another store.
@@ -244,14 +261,17 @@ pub(super) async fn check(
     } else {
         "is another store now".to_owned()
     };
+    let had = match noted.count.saturating_sub(found.count) {
+        PAST.. => "more".to_owned(),
+        _ => noted.count.to_string(),
+    };
     Err(StoreError::Unfit(format!(
-        "{} has lost commits that were on the disk: it had {} heartbeats, and {now}. Its \
+        "{} has lost commits that were on the disk: it had {had} heartbeats, and {now}. Its \
          log ({}) was deleted or left behind, or an older copy, or another store's, was put in its place. Tokens that were \
          stale would pass. Bring the log or the latest copy back. If there is none: make sure that no \
          older holder is left, or raise the marks after it, and run `fencepost migrate \
          --accept-lost-marks`, which waits first until what is in flight has settled",
         lock.path().display(),
-        noted.count,
         lock.log().display(),
     ))
     .into())

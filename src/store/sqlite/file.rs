@@ -47,8 +47,9 @@ pub(super) struct FileLock {
     /// The companions while a connection has them open. Held during a check: a connection that
     /// closes deletes them, and the check must not take that for another process's act.
     companions: Mutex<Option<[InodeId; 2]>>,
-    /// Held while the file's note is written: see [`count`](super::count).
-    pub(super) note: Mutex<()>,
+    /// Whether the file's note was raised for every later start to refuse it. Held while the note
+    /// is written: see [`count`](super::count).
+    pub(super) note_raised: Mutex<bool>,
     /// Why this store is unfit for the rest of the run.
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
@@ -119,7 +120,7 @@ impl FileLock {
             id,
             file,
             companions: Mutex::default(),
-            note: Mutex::default(),
+            note_raised: Mutex::default(),
             lost: OnceLock::new(),
             connections: AtomicUsize::new(0),
         };

@@ -96,10 +96,10 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
     refuses(&proxy, 6).await;
 }
 
-/// Copied over the file byte by byte, past `SQLite`.
+/// Copied over the file byte by byte, past `SQLite`, after its log was deleted or not.
 #[tokio::test]
 async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
-    for stopped in [true, false] {
+    for (stopped, log_stays) in [(true, true), (false, true), (true, false)] {
         let store = Store::sqlite();
         return_unless!(attributes(&store));
         let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -114,9 +114,16 @@ async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
                 proxy.stop().await;
             }
         }
+        if !log_stays {
+            for companion in ["-wal", "-shm"] {
+                std::fs::remove_file(beside(&store.path(), companion)).expect("it is there");
+            }
+        }
         std::fs::copy(&backup, store.path()).expect("a copy");
         until_it_refuses(&proxy, 7).await;
-        says_why(&proxy, &["marks.db was overwritten"]).await;
+        if log_stays {
+            says_why(&proxy, &["marks.db was overwritten"]).await;
+        }
         ended(proxy, stopped).await;
         refused_for_lost_commits(&config, &["serve"]).await;
     }
