@@ -207,9 +207,9 @@ impl HeldConnection {
     }
 
     /// Leaves a file that is not in its place any more. Commits that only the log has are copied
-    /// into the file, wherever it is, unless it was overwritten as well: that would hide it, and
-    /// the file would be a mixture. The connection is never closed: closing deletes the log *by
-    /// its name*, and that name may belong to another process's log by now.
+    /// into the file, wherever it is, unless it was overwritten as well and nothing has noticed that:
+    /// the copy would hide it. The connection is never closed: closing deletes the log *by its
+    /// name*, and that name may belong to another process's log by now.
     async fn abandon(&mut self) {
         let Some(mut connection) = self.connection.take() else {
             return;
