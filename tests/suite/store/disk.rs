@@ -63,9 +63,10 @@ fn name_of(path: &str) -> Option<String> {
     Some(path.rsplit_once('/')?.1.to_owned())
 }
 
-/// The argument of a call, by its place.
+/// The argument of a call, by its place. The call may end in a later line.
 fn number(arguments: &str, at: usize) -> usize {
-    let all = arguments.split(')').next().unwrap_or_default();
+    let all = arguments.split(" <unfinished").next().unwrap_or_default();
+    let all = all.split(')').next().unwrap_or_default();
     let number = all.split(", ").nth(at).and_then(|text| text.parse().ok());
     number.expect("a number")
 }
