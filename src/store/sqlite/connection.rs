@@ -211,24 +211,25 @@ impl HeldConnection {
     /// the copy would hide it. The connection is never closed: closing deletes the log *by its
     /// name*, and that name may belong to another process's log by now.
     async fn abandon(&mut self) {
-        let Some(mut connection) = self.connection.take() else {
+        let Some(connection) = self.connection.take() else {
             return;
         };
+        // The connection and the lock of its file last as long as the process, even if nobody waits
+        // for this any more.
+        let mut connection = ManuallyDrop::new(connection);
+        std::mem::forget(Arc::clone(&self.lock));
         // Fails where no transaction is open.
-        let _ = sqlx::raw_sql("ROLLBACK").execute(&mut connection).await;
+        let _ = sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await;
         let file = Arc::clone(&self.lock);
         let copied = async {
             blocking(move || count::not_overwritten(&file)).await?;
             let copy = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)");
-            let copied = copy.execute(&mut connection).await;
+            let copied = copy.execute(&mut *connection).await;
             copied.map_err(|error| error_of(error.into()))
         };
         if let Err(error) = copied.await {
             tracing::error!(%error, "the latest marks are only in the log, which could not be copied into the file");
         }
-        // The connection and the lock of its file last as long as the process.
-        std::mem::forget(connection);
-        std::mem::forget(Arc::clone(&self.lock));
     }
 }
 
