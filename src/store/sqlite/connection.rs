@@ -38,9 +38,6 @@ const MOST_FRAMES: i64 = 1000;
 pub(super) struct HeldConnection {
     connection: Option<SqliteConnection>,
     lock: Arc<FileLock>,
-    /// The latest copy of the log put everything committed into the file and on the disk; no
-    /// heartbeat was written since.
-    pub(super) whole: bool,
     /// How many frames the log has, and how many of them the file has too; `None`: unknown.
     pub(super) log: Option<(i64, i64)>,
 }
@@ -86,7 +83,6 @@ impl HeldConnection {
         let mut held = Self {
             connection: Some(connection),
             lock: Arc::clone(lock),
-            whole: false,
             log: None,
         };
         match held.prove().await {
@@ -153,7 +149,6 @@ impl HeldConnection {
 
     /// Copies as much of the log into the file as it can; `before` frames are there already.
     async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
-        self.whole = false;
         count::in_place(&self.lock).await?;
         self.log = self.checkpoint("passive").await?;
         let Some((log, copied)) = self.log else {
@@ -168,7 +163,6 @@ impl HeldConnection {
             })
             .await?;
         }
-        self.whole = copied == log;
         Ok(())
     }
 
@@ -241,7 +235,6 @@ impl Drop for HeldConnection {
         let held = ManuallyDrop::new(Self {
             connection: Some(connection),
             lock: Arc::clone(&self.lock),
-            whole: false,
             log: None,
         });
         // A thread, since there may be no runtime left. If none can be started, the process is

@@ -16,8 +16,8 @@
 //!
 //! `SQLite` ties no log to its file. If a crash has left the log, and an older copy or another
 //! store is put in the file's place, `SQLite` would mix the two, and the log would bring the latest
-//! count along. So the note has a second number, the count of the file alone: as of the latest copy
-//! of the whole log. A file that has less is not opened with a log.
+//! count along. So the note has a second number, the count of the file alone. A file that has less
+//! is not opened with a log.
 //!
 //! A program that opens the file after a crash (the `sqlite3` shell) may copy and delete the log,
 //! and copies the number as well. A backup, or a copy without attributes, has no note, and is not
@@ -29,42 +29,23 @@
 //! store is unfit, and the note is raised past every number that the file may have. Backups,
 //! checkpoints and tables of other programs leave the number as it is.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
 use super::file::{FileLock, blocking, cannot_look};
+use super::note::{Heartbeats, Note};
 use crate::locked::locked;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
-
-pub(super) const ATTRIBUTE: &str = "user.fencepost.heartbeats";
 
 /// The offsets of the two numbers (<https://sqlite.org/fileformat2.html>, section 1.3), and the
 /// length of the part of the file that has them.
 const USER_VERSION: usize = 60;
 const APPLICATION_ID: usize = 68;
 const HEADER: usize = 72;
-
-/// A store's id and count of heartbeats, in the database or in the note.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heartbeats {
-    /// The store's id (`application_id`), which other stores in the same file do not have; 0: none
-    /// yet.
-    store: i32,
-    pub(super) count: i32,
-}
-
-/// The contents of the file's attribute.
-#[derive(Clone, Copy, Debug)]
-struct Note {
-    beats: Heartbeats,
-    /// The least that the file counts without its log.
-    base: i32,
-}
 
 /// Counts a heartbeat, in the open transaction. `SQLite` keeps 32 bits with a sign: the count stops
 /// at the greatest number.
@@ -112,40 +93,23 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
 /// More than all heartbeats of a run that could not be noted.
 const PAST: i32 = 1 << 20;
 
-/// Notes a count that is on the disk. `whole`: the file had everything without its log, before this
-/// heartbeat. Blocks on the file system.
-pub(super) fn note(lock: &FileLock, beats: Heartbeats, whole: bool) {
-    let raised = locked(&lock.note_raised);
-    if *raised {
-        return;
+/// Notes a count that is on the disk. What the file counts without its log is synced first: another
+/// program may have copied it there. Blocks on the file system.
+pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError> {
+    let mut noted = locked(&lock.noted);
+    if noted.raised {
+        return Ok(());
     }
-    let base = if whole {
-        beats.count - 1
-    } else {
-        noted(lock).map_or(0, |noted| noted.base)
-    };
+    let mut base = noted.latest.map_or(0, |note| note.base);
+    let alone = alone(lock)?;
+    if alone.count > base && lock.file().sync_all().is_ok() {
+        base = alone.count;
+    }
+    let note = Note { beats, base };
+    noted.latest = Some(note);
     // If this fails, less is noticed later, and nothing is refused.
-    let _ = write(lock, beats, base);
-}
-
-fn write(lock: &FileLock, beats: Heartbeats, base: i32) -> io::Result<()> {
-    let text = format!("{}:{}:{base}", beats.store, beats.count);
-    fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty())?;
+    let _ = note.write(lock.file());
     Ok(())
-}
-
-fn noted(lock: &FileLock) -> Option<Note> {
-    let mut text = [0; 40];
-    let length = fgetxattr(lock.file(), ATTRIBUTE, &mut text[..]).ok()?;
-    let mut numbers = std::str::from_utf8(text.get(..length)?).ok()?.split(':');
-    let mut next = || numbers.next()?.parse().ok();
-    Some(Note {
-        beats: Heartbeats {
-            store: next()?,
-            count: next()?,
-        },
-        base: next()?,
-    })
 }
 
 /// Checks that the file is in its place, and that no older copy was written over it, other than
@@ -154,9 +118,10 @@ fn noted(lock: &FileLock) -> Option<Note> {
 pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
     let lock = Arc::clone(lock);
     blocking(move || {
+        stay_raised(&lock);
         lock.check()?;
         match fits_its_log(&lock) {
-            Err(StoreError::Unfit(_)) => Err(overwritten(&lock)),
+            Err(StoreError::Unfit(_)) => Err(overwritten(&lock, false)),
             fits => fits,
         }
     })
@@ -169,26 +134,40 @@ pub(super) fn not_overwritten(lock: &FileLock) -> Result<(), StoreError> {
     if has_what_was_noted(lock)? {
         return Ok(());
     }
-    Err(overwritten(lock))
+    Err(overwritten(lock, false))
 }
 
 /// Makes the store unfit, since the file lacks commits of this run, and every later start refuse the
-/// file as it is. Its log is read with it, since the same program has written both. The log may have
-/// heartbeats that are not noted yet. Blocks on the file system.
-pub(super) fn overwritten(lock: &FileLock) -> StoreError {
-    let mut raised = locked(&lock.note_raised);
-    if let Some(Note { beats, .. }) = noted(lock).filter(|_| !*raised) {
-        let count = beats.count.saturating_add(PAST);
-        let written = write(lock, Heartbeats { count, ..beats }, 0);
+/// file as it is. `with_log`: the log was written by the same program, and is read with the file. The
+/// log may have heartbeats that are not noted yet. Blocks on the file system.
+pub(super) fn overwritten(lock: &FileLock, with_log: bool) -> StoreError {
+    let mut noted = locked(&lock.noted);
+    let first = !std::mem::replace(&mut noted.raised, true);
+    if let Some(note) = &mut noted.latest {
+        if first {
+            note.beats.count = note.beats.count.saturating_add(PAST);
+        }
+        if with_log {
+            note.base = 0;
+        }
+        let written = note.write(lock.file());
         if let Err(error) = written.and_then(|()| lock.file().sync_all()) {
             tracing::error!(%error, "the next start may not refuse the file");
         }
     }
-    *raised = true;
     lock.lose(&format!(
         "{} was overwritten by another program (a backup that was restored into it?)",
         lock.path().display()
     ))
+}
+
+/// Writes a raised note again: a copy that is still being written brings its own at its end. Blocks
+/// on the file system.
+fn stay_raised(lock: &FileLock) {
+    let noted = locked(&lock.noted);
+    if let Some(note) = noted.latest.filter(|_| noted.raised) {
+        let _ = note.write(lock.file());
+    }
 }
 
 /// Refuses a file that the log beside it does not belong to. Call it before `SQLite` reads the log.
@@ -216,9 +195,16 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
 /// Checks that the file without its log is the noted store, and has no less than the note says.
 /// Blocks on the file system.
 fn has_what_was_noted(lock: &FileLock) -> Result<bool, StoreError> {
-    let Some(noted) = noted(lock) else {
+    let Some(noted) = locked(&lock.noted).latest else {
         return Ok(true);
     };
+    let alone = alone(lock)?;
+    let store = alone.store == noted.beats.store || alone.store == 0;
+    Ok(alone.count >= noted.base && store)
+}
+
+/// What the file has without its log. Blocks on the file system.
+fn alone(lock: &FileLock) -> Result<Heartbeats, StoreError> {
     let mut header = [0; HEADER];
     match lock.file().read_exact_at(&mut header, 0) {
         // Less than a page is no database: nothing is counted in it.
@@ -231,8 +217,10 @@ fn has_what_was_noted(lock: &FileLock) -> Result<bool, StoreError> {
             .fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
             .cast_signed()
     };
-    let (count, store) = (number(USER_VERSION), number(APPLICATION_ID));
-    Ok(count >= noted.base && (store == noted.beats.store || store == 0))
+    Ok(Heartbeats {
+        store: number(APPLICATION_ID),
+        count: number(USER_VERSION),
+    })
 }
 
 /// The count of the database and that of the note, if the note has more or is of another store.
@@ -241,7 +229,7 @@ pub(super) async fn missing(
     lock: &FileLock,
 ) -> Result<Option<(Heartbeats, Heartbeats)>, Failure> {
     let found = read(connection).await?;
-    let noted = noted(lock).map(|noted| noted.beats);
+    let noted = locked(&lock.noted).latest.map(|noted| noted.beats);
     Ok(noted
         .filter(|noted| noted.store != found.store || noted.count > found.count)
         .map(|noted| (found, noted)))
@@ -279,6 +267,7 @@ pub(super) async fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::note::Noted;
     use super::*;
     use crate::config::Create;
 
@@ -288,14 +277,15 @@ mod tests {
         let lock = FileLock::take(&dir.path().join("marks.db"), Create::IfMissing);
         let lock = lock.expect("a new file");
         let beats = |count| Heartbeats { store: 1, count };
-        note(&lock, beats(5), false);
-        if noted(&lock).is_none() {
+        note(&lock, beats(5)).expect("a note");
+        let noted = || Noted::of(lock.file()).latest;
+        if noted().is_none() {
             // A file system without attributes.
             return;
         }
         // The log has the sixth already.
-        let _unfit = overwritten(&lock);
-        note(&lock, beats(6), false);
-        assert!(noted(&lock).expect("a note").beats.count > 6);
+        let _unfit = overwritten(&lock, false);
+        note(&lock, beats(6)).expect("nothing is wrong");
+        assert!(noted().expect("a note").beats.count > 6);
     }
 }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 
+use super::note::Noted;
 use super::path;
 use crate::config::Create;
 use crate::locked::locked;
@@ -47,9 +48,8 @@ pub(super) struct FileLock {
     /// The companions while a connection has them open. Held during a check: a connection that
     /// closes deletes them, and the check must not take that for another process's act.
     companions: Mutex<Option<[InodeId; 2]>>,
-    /// Whether the file's note was raised for every later start to refuse it. Held while the note
-    /// is written: see [`count`](super::count).
-    pub(super) note_raised: Mutex<bool>,
+    /// Held while it is written: see [`count`](super::count).
+    pub(super) noted: Mutex<Noted>,
     /// Why this store is unfit for the rest of the run.
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
@@ -118,9 +118,9 @@ impl FileLock {
             path,
             configured,
             id,
+            noted: Mutex::new(Noted::of(&file)),
             file,
             companions: Mutex::default(),
-            note_raised: Mutex::default(),
             lost: OnceLock::new(),
             connections: AtomicUsize::new(0),
         };

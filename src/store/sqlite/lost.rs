@@ -7,8 +7,9 @@ use rustix::fs::fremovexattr;
 use rustix::io::Errno;
 
 use super::connection::{HeldConnection, error_of};
-use super::count::{ATTRIBUTE, missing};
+use super::count::missing;
 use super::file::{FileLock, blocking};
+use super::note::ATTRIBUTE;
 use crate::config::Create;
 use crate::store::StoreError;
 

@@ -19,6 +19,7 @@ mod file;
 mod log;
 mod lost;
 mod marks;
+mod note;
 mod path;
 mod session;
 
@@ -115,7 +116,9 @@ impl SqliteStore {
         if let Some(held) = session.connection.take() {
             held.close().await;
         }
-        session.lock = None;
+        if let Some(lock) = session.lock.take() {
+            let _ = count::in_place(&lock).await;
+        }
     }
 
     /// Runs work on the session, in its turn.

@@ -8,6 +8,7 @@ use super::connection::{HeldConnection, error_of};
 use super::count;
 use super::epochs::WORDS;
 use super::file::{FileLock, blocking};
+use super::note::Heartbeats;
 use crate::store::engine::{self, Connection, Turn, Work};
 use crate::store::rows::Failure;
 use crate::store::{Found, StoreError};
@@ -41,12 +42,8 @@ impl Session {
             // Checked only now: during the commit, another process may have opened the path.
             count::in_place(&lock).await?;
             if let Some(beats) = beats {
-                let (lock, whole) = (Arc::clone(&lock), std::mem::take(&mut held.whole));
-                blocking(move || {
-                    count::note(&lock, beats, whole);
-                    Ok(())
-                })
-                .await?;
+                let lock = Arc::clone(&lock);
+                blocking(move || count::note(&lock, beats)).await?;
             }
             Ok(())
         };
@@ -115,7 +112,7 @@ impl Session {
                 if self.overwritten {
                     // Not before the file was closed: it is in its place, so its log may go.
                     let lock = Arc::clone(lock);
-                    let lost = blocking(move || Ok(count::overwritten(&lock))).await;
+                    let lost = blocking(move || Ok(count::overwritten(&lock, true))).await;
                     return Err(lost.unwrap_or_else(|error| error));
                 }
                 Err(lock.lost().unwrap_or_else(|| error_of(failure)))
@@ -146,7 +143,7 @@ impl Session {
         held: &mut HeldConnection,
         turn: Turn,
         work: Work,
-    ) -> Result<Option<count::Heartbeats>, Failure> {
+    ) -> Result<Option<Heartbeats>, Failure> {
         // After an error the connection is closed, which rolls back.
         sqlx::raw_sql("BEGIN IMMEDIATE")
             .execute(held.get()?)

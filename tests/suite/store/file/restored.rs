@@ -6,8 +6,8 @@ use std::process::Command;
 
 use super::lost::{self, attributes, refused_for_lost_commits};
 use super::{
-    HEARTBEATS, UNFIT_LINE, beside, gives_up, refuses, says_why, tokens, until_a_heartbeat,
-    until_it_refuses, with_5,
+    HEARTBEATS, UNFIT_LINE, beside, delete_the_log, gives_up, refuses, says_why, tokens,
+    until_a_heartbeat, until_it_refuses, with_5,
 };
 use crate::support::store::tool;
 use crate::support::{Config, Proxy, Store, or_return, put, return_unless};
@@ -96,16 +96,30 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
     refuses(&proxy, 6).await;
 }
 
-/// Copied over the file byte by byte, past `SQLite`, after its log was deleted or not.
+fn copies(options: &[&str], from: &Path, to: &Path) {
+    let copied = Command::new("cp").args(options).args([from, to]).status();
+    assert!(copied.expect("cp runs").success());
+}
+
+/// Copied over the file byte by byte, past `SQLite`: after its log was deleted or not, with the
+/// attributes of the copy or without, which `cp` sets at its end.
 #[tokio::test]
 async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
-    for (stopped, log_stays) in [(true, true), (false, true), (true, false)] {
+    const ATTRIBUTES: &[&str] = &["--attributes-only", "--preserve=xattr"];
+    for (stopped, log_stays, with_attributes) in [
+        (true, true, false),
+        (false, true, false),
+        (true, false, false),
+        (true, true, true),
+        (false, true, true),
+        (true, false, true),
+    ] {
         let store = Store::sqlite();
         return_unless!(attributes(&store));
         let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
         proxy.stop().await;
         let backup = beside(&store.path(), ".backup");
-        std::fs::copy(store.path(), &backup).expect("a copy");
+        copies(&["-a"], &store.path(), &backup);
         for token in [6, 7] {
             proxy = Proxy::start(&config).await;
             accepts(&proxy, token).await;
@@ -119,14 +133,48 @@ async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
                 std::fs::remove_file(beside(&store.path(), companion)).expect("it is there");
             }
         }
+        if with_attributes {
+            copies(ATTRIBUTES, &backup, &store.path());
+        }
         std::fs::copy(&backup, store.path()).expect("a copy");
         until_it_refuses(&proxy, 7).await;
         if log_stays {
             says_why(&proxy, &["marks.db was overwritten"]).await;
         }
+        if with_attributes && stopped {
+            // Of a copy that ends only now.
+            copies(ATTRIBUTES, &backup, &store.path());
+        }
         ended(proxy, stopped).await;
+        if log_stays {
+            // Nor is the log put into the copy: that would be neither of the two.
+            let why = "is not the file that the log beside it";
+            for command in [&["serve"][..], &["migrate", "--accept-lost-marks"]] {
+                Proxy::fails_for(&config, command, &[why]).await;
+            }
+            delete_the_log(&store.path());
+        }
         refused_for_lost_commits(&config, &["serve"]).await;
     }
+}
+
+/// The file has more without its log than fencepost has put there.
+#[tokio::test]
+async fn a_copy_from_before_another_programs_checkpoint_is_not_believed() {
+    let store = Store::sqlite();
+    let (_upstream, _, proxy) = with_5(&store, "{}").await;
+    let backup = beside(&store.path(), ".backup");
+    std::fs::copy(store.path(), &backup).expect("a copy");
+    accepts(&proxy, 6).await;
+    until_a_heartbeat(&store).await;
+    store.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
+    for _ in 0..2 {
+        // The second one begins after the first was noted.
+        until_a_heartbeat(&store).await;
+    }
+    std::fs::copy(&backup, store.path()).expect("a copy");
+    until_it_refuses(&proxy, 6).await;
+    says_why(&proxy, &["marks.db was overwritten"]).await;
 }
 
 /// Another store, which has more commits and fewer heartbeats.
