@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `POST /accounts/7/charge` `{"amount": 30}` | charges the account |
 //! | `PUT /orders/7` (any JSON) | overwrites the order's document |
-//! | `GET /orders/7` | shows it |
 //!
 //! The demo can make it stall a request ([`Servers::hold`]). The stall comes where it hurts: after
 //! the request has arrived whole and before it takes effect.
@@ -26,7 +25,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{post, put};
 use axum::{Json, Router};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -86,7 +85,7 @@ impl Servers {
         let books = SharedBooks::default();
         let api = Router::new()
             .route("/accounts/{id}/charge", post(charge))
-            .route("/orders/{id}", get(show).put(write))
+            .route("/orders/{id}", put(write))
             .with_state(Arc::clone(&books));
         let api = serve(api).await?;
         Ok(Self { api, books })
@@ -131,22 +130,14 @@ impl Servers {
     }
 
     pub(super) fn order(&self, path: &str) -> Value {
-        order(&self.books, path)
+        let order = locked(&self.books).orders.get(path).cloned();
+        order.unwrap_or_else(|| json!({ "status": "new", "by": "nobody" }))
     }
 
     /// The writes of orders, in the order of their arrivals and effects.
     pub(super) fn journal(&self) -> String {
         locked(&self.books).journal.join(", ")
     }
-}
-
-fn order(books: &SharedBooks, path: &str) -> Value {
-    let order = locked(books).orders.get(path).cloned();
-    order.unwrap_or_else(|| json!({ "status": "new", "by": "nobody" }))
-}
-
-async fn show(State(books): State<SharedBooks>, uri: Uri) -> Json<Value> {
-    Json(order(&books, uri.path()))
 }
 
 async fn write(

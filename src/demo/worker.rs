@@ -67,14 +67,6 @@ impl Worker {
         }
     }
 
-    pub(super) async fn read_order(&self, path: &str) -> anyhow::Result<()> {
-        let url = format!("{}{path}", self.target);
-        let answer = self.http.get(url).send().await?.error_for_status()?;
-        let text = format!("GET {path}: {}", order(&answer.json().await?));
-        self.timeline.arrow(self.lane, Lane::Api, &text);
-        Ok(())
-    }
-
     pub(super) async fn charge(&self, path: &str, amount: i64) -> anyhow::Result<Answer> {
         // A repetition sends the same request.
         let body = json!({ "amount": amount });
@@ -101,8 +93,7 @@ impl Worker {
         let request = self.http.request(method, format!("{}{path}", self.target));
         let request = request.header("x-fencing-operation", format!("{path}: {summary}"));
         let sent = request.header("x-fencing-token", token).json(body).send();
-        let response = sent.await;
-        let response = response.with_context(|| format!("{lane:?} got no answer"))?;
+        let response = sent.await.context("a worker got no answer")?;
         let status = response.status();
         // fencepost's own answer, not the API's.
         let outcome = response.headers().get("x-fencing-outcome").cloned();

@@ -119,7 +119,6 @@ impl HeldConnection {
         blocking(move || {
             file.opened()?;
             file.sync_directory()
-                .map_err(|error| failed_sync(&file, &error))
         })
         .await?;
         let file = Arc::clone(&lock);
@@ -156,12 +155,7 @@ impl HeldConnection {
         };
         if before < copied && copied < log {
             let file = Arc::clone(&self.lock);
-            blocking(move || {
-                file.file()
-                    .sync_all()
-                    .map_err(|error| failed_sync(&file, &error))
-            })
-            .await?;
+            blocking(move || file.sync()).await?;
         }
         Ok(())
     }
@@ -261,13 +255,6 @@ pub(super) fn error_of(failure: Failure) -> StoreError {
 fn not_a_database(lock: &FileLock, error: &sqlx::Error) -> StoreError {
     StoreError::Unfit(format!(
         "{} cannot be opened as a SQLite database: {error}",
-        lock.path().display()
-    ))
-}
-
-fn failed_sync(lock: &FileLock, error: &std::io::Error) -> StoreError {
-    StoreError::Connection(format!(
-        "{} could not be written to the disk: {error}",
         lock.path().display()
     ))
 }

@@ -21,7 +21,8 @@
 //!
 //! A program that opens the file after a crash (the `sqlite3` shell) may copy and delete the log,
 //! and copies the number as well. A backup, or a copy without attributes, has no note, and is not
-//! judged; nor is a file on a file system without attributes.
+//! judged; nor is a file on a file system without attributes. A copy with its attributes, put into
+//! the file's place while no proxy runs, is judged by its own note.
 //!
 //! Another program can write into the file of a running proxy through `SQLite` itself, and put an
 //! older copy there (`.restore`, the backup API). So each transaction of a run counts itself in the
@@ -29,7 +30,7 @@
 //! store is unfit, and the note is raised past every number that the file may have. Backups,
 //! checkpoints and tables of other programs leave the number as it is.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
@@ -90,23 +91,24 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
         .await
 }
 
-/// More than all heartbeats of a run that could not be noted.
-const PAST: i32 = 1 << 20;
+/// The count of a note for which every start refuses the file.
+const RAISED: i32 = i32::MAX;
 
 /// Notes a count that is on the disk. What the file counts without its log is synced first: another
 /// program may have copied it there. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError> {
     let mut noted = locked(&lock.noted);
-    if noted.raised {
+    let mut note = noted.unwrap_or_default();
+    if note.beats.count == RAISED {
         return Ok(());
     }
-    let mut base = noted.latest.map_or(0, |note| note.base);
-    let alone = alone(lock)?;
-    if alone.count > base && lock.file().sync_all().is_ok() {
-        base = alone.count;
+    note.beats = beats;
+    let alone = alone(lock)?.count;
+    if alone > note.base {
+        lock.sync()?;
+        note.base = alone;
     }
-    let note = Note { beats, base };
-    noted.latest = Some(note);
+    *noted = Some(note);
     // If this fails, less is noticed later, and nothing is refused.
     let _ = note.write(lock.file());
     Ok(())
@@ -118,7 +120,7 @@ pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError>
 pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
     let lock = Arc::clone(lock);
     blocking(move || {
-        stay_raised(&lock);
+        let _ = stay_raised(&lock);
         lock.check()?;
         match fits_its_log(&lock) {
             Err(StoreError::Unfit(_)) => Err(overwritten(&lock, false)),
@@ -142,18 +144,14 @@ pub(super) fn not_overwritten(lock: &FileLock) -> Result<(), StoreError> {
 /// log may have heartbeats that are not noted yet. Blocks on the file system.
 pub(super) fn overwritten(lock: &FileLock, with_log: bool) -> StoreError {
     let mut noted = locked(&lock.noted);
-    let first = !std::mem::replace(&mut noted.raised, true);
-    if let Some(note) = &mut noted.latest {
-        if first {
-            note.beats.count = note.beats.count.saturating_add(PAST);
-        }
-        if with_log {
-            note.base = 0;
-        }
-        let written = note.write(lock.file());
-        if let Err(error) = written.and_then(|()| lock.file().sync_all()) {
-            tracing::error!(%error, "the next start may not refuse the file");
-        }
+    let note = noted.get_or_insert_default();
+    if note.beats.count < RAISED {
+        note.beats.count = RAISED;
+        note.base = if with_log { 0 } else { note.base };
+    }
+    drop(noted);
+    if let Err(error) = stay_raised(lock) {
+        tracing::error!(%error, "the next start may not refuse the file");
     }
     lock.lose(&format!(
         "{} was overwritten by another program (a backup that was restored into it?)",
@@ -161,12 +159,16 @@ pub(super) fn overwritten(lock: &FileLock, with_log: bool) -> StoreError {
     ))
 }
 
-/// Writes a raised note again: a copy that is still being written brings its own at its end. Blocks
-/// on the file system.
-fn stay_raised(lock: &FileLock) {
+/// Writes a raised note, and again where another one is: a copy that is still being written brings
+/// its own at its end. Blocks on the file system.
+fn stay_raised(lock: &FileLock) -> io::Result<()> {
     let noted = locked(&lock.noted);
-    if let Some(note) = noted.latest.filter(|_| noted.raised) {
-        let _ = note.write(lock.file());
+    match *noted {
+        Some(note) if note.beats.count == RAISED && Note::read(lock.file()) != *noted => {
+            note.write(lock.file())?;
+            lock.file().sync_all()
+        }
+        _ => Ok(()),
     }
 }
 
@@ -195,7 +197,7 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
 /// Checks that the file without its log is the noted store, and has no less than the note says.
 /// Blocks on the file system.
 fn has_what_was_noted(lock: &FileLock) -> Result<bool, StoreError> {
-    let Some(noted) = locked(&lock.noted).latest else {
+    let Some(noted) = *locked(&lock.noted) else {
         return Ok(true);
     };
     let alone = alone(lock)?;
@@ -229,7 +231,7 @@ pub(super) async fn missing(
     lock: &FileLock,
 ) -> Result<Option<(Heartbeats, Heartbeats)>, Failure> {
     let found = read(connection).await?;
-    let noted = locked(&lock.noted).latest.map(|noted| noted.beats);
+    let noted = locked(&lock.noted).map(|noted| noted.beats);
     Ok(noted
         .filter(|noted| noted.store != found.store || noted.count > found.count)
         .map(|noted| (found, noted)))
@@ -249,9 +251,9 @@ pub(super) async fn check(
     } else {
         "is another store now".to_owned()
     };
-    let had = match noted.count.saturating_sub(found.count) {
-        PAST.. => "more".to_owned(),
-        _ => noted.count.to_string(),
+    let had = match noted.count {
+        RAISED => "more".to_owned(),
+        count => count.to_string(),
     };
     Err(StoreError::Unfit(format!(
         "{} has lost commits that were on the disk: it had {had} heartbeats, and {now}. Its \
@@ -267,7 +269,6 @@ pub(super) async fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::note::Noted;
     use super::*;
     use crate::config::Create;
 
@@ -278,7 +279,7 @@ mod tests {
         let lock = lock.expect("a new file");
         let beats = |count| Heartbeats { store: 1, count };
         note(&lock, beats(5)).expect("a note");
-        let noted = || Noted::of(lock.file()).latest;
+        let noted = || Note::read(lock.file());
         if noted().is_none() {
             // A file system without attributes.
             return;
@@ -286,6 +287,6 @@ mod tests {
         // The log has the sixth already.
         let _unfit = overwritten(&lock, false);
         note(&lock, beats(6)).expect("nothing is wrong");
-        assert!(noted().expect("a note").beats.count > 6);
+        assert_eq!(noted().expect("a note").beats.count, RAISED);
     }
 }

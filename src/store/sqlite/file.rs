@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 
-use super::note::Noted;
+use super::note::Note;
 use super::path;
 use crate::config::Create;
 use crate::locked::locked;
@@ -48,8 +48,9 @@ pub(super) struct FileLock {
     /// The companions while a connection has them open. Held during a check: a connection that
     /// closes deletes them, and the check must not take that for another process's act.
     companions: Mutex<Option<[InodeId; 2]>>,
-    /// Held while it is written: see [`count`](super::count).
-    pub(super) noted: Mutex<Noted>,
+    /// The note that this run goes by. Another program may change the file's: `cp -a` and `rsync -X`
+    /// bring along that of the copy. Held while it is written.
+    pub(super) noted: Mutex<Option<Note>>,
     /// Why this store is unfit for the rest of the run.
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
@@ -118,14 +119,13 @@ impl FileLock {
             path,
             configured,
             id,
-            noted: Mutex::new(Noted::of(&file)),
+            noted: Mutex::new(Note::read(&file)),
             file,
             companions: Mutex::default(),
             lost: OnceLock::new(),
             connections: AtomicUsize::new(0),
         };
-        lock.sync_directory()
-            .map_err(|error| cannot_open(&lock.path, &error))?;
+        lock.sync_directory()?;
         Ok(lock)
     }
 
@@ -143,11 +143,22 @@ impl FileLock {
         beside(&self.path, COMPANIONS[0])
     }
 
+    /// Blocks on the file system.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        self.synced(self.file.sync_all())
+    }
+
     /// A new name survives a crash only once its directory is synced.
-    pub(super) fn sync_directory(&self) -> io::Result<()> {
-        self.path
-            .parent()
-            .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    pub(super) fn sync_directory(&self) -> Result<(), StoreError> {
+        let directory = self.path.parent().map(File::open);
+        self.synced(directory.map_or(Ok(()), |opened| opened?.sync_all()))
+    }
+
+    fn synced(&self, done: io::Result<()>) -> Result<(), StoreError> {
+        done.map_err(|error| {
+            let path = self.path.display();
+            StoreError::Connection(format!("{path} could not be written to the disk: {error}"))
+        })
     }
 
     /// A connection has opened the companions: from now on they are checked, too. Blocks on the

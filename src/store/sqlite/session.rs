@@ -58,8 +58,9 @@ impl Session {
         let lock = self.lock.clone().ok_or_else(closed)?;
         let held = self.connection.take();
         if let Some(error) = lock.lost() {
-            if let Some(held) = held {
-                held.close().await;
+            match held {
+                Some(held) => held.close().await,
+                None => drop(count::in_place(&lock).await),
             }
             return Err(error);
         }
@@ -112,8 +113,7 @@ impl Session {
                 if self.overwritten {
                     // Not before the file was closed: it is in its place, so its log may go.
                     let lock = Arc::clone(lock);
-                    let lost = blocking(move || Ok(count::overwritten(&lock, true))).await;
-                    return Err(lost.unwrap_or_else(|error| error));
+                    let _ = blocking(move || Err::<(), _>(count::overwritten(&lock, true))).await;
                 }
                 Err(lock.lost().unwrap_or_else(|| error_of(failure)))
             }
@@ -129,8 +129,7 @@ impl Session {
             self.follows(commits, 1, 1)?;
             self.commits = commits;
             // Checked only now: during the commit, another process may have opened the path.
-            let file = Arc::clone(&lock);
-            blocking(move || file.check()).await?;
+            count::in_place(&lock).await?;
             Ok(found)
         };
         let done = done.await;
