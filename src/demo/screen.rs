@@ -79,11 +79,7 @@ impl Timeline {
 
     /// The first actor that a worker's writes come to.
     pub(super) fn entry(&self) -> Lane {
-        if self.middle.is_empty() {
-            Lane::Api
-        } else {
-            Lane::Middle
-        }
+        [Lane::Middle, Lane::Api][usize::from(self.middle.is_empty())]
     }
 
     /// The lanes' names, each over its lifeline.

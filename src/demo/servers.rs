@@ -161,7 +161,7 @@ async fn charge(State(books): State<SharedBooks>, uri: Uri, Json(charge): Json<V
     let (charges, balance) = accounts.entry(account).or_insert((0, OPENING_BALANCE));
     *charges += 1;
     *balance -= charge["amount"].as_i64().unwrap_or(0);
-    reply(StatusCode::CREATED, json!({ "balance": balance }))
+    (StatusCode::CREATED, Json(json!({ "balance": balance }))).into_response()
 }
 
 /// Waits while the demo holds this write.
@@ -205,10 +205,7 @@ async fn check_then_forward(
     }
     let request = client().request(method, format!("{upstream}{path}"));
     match request.json(&body).send().await {
-        Ok(answer) => {
-            let status = answer.status();
-            reply(status, answer.json().await.unwrap_or_default())
-        }
+        Ok(answer) => (answer.status(), answer.bytes().await.unwrap_or_default()).into_response(),
         Err(gone) => (StatusCode::BAD_GATEWAY, gone.to_string()).into_response(),
     }
 }
@@ -220,10 +217,6 @@ async fn serve(routes: Router) -> anyhow::Result<String> {
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(axum::serve(listener, routes).into_future());
     Ok(url)
-}
-
-fn reply(status: StatusCode, body: Value) -> Response {
-    (status, Json(body)).into_response()
 }
 
 /// A client that ignores the proxy settings of the environment.

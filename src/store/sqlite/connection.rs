@@ -118,7 +118,7 @@ impl HeldConnection {
         let file = Arc::clone(&lock);
         blocking(move || {
             file.opened()?;
-            file.sync_directory()
+            file.synced(file.sync_directory())
         })
         .await?;
         let file = Arc::clone(&lock);
@@ -153,11 +153,14 @@ impl HeldConnection {
         let Some((log, copied)) = self.log else {
             return Ok(());
         };
-        if before < copied && copied < log {
-            let file = Arc::clone(&self.lock);
-            blocking(move || file.sync()).await?;
-        }
-        Ok(())
+        let file = Arc::clone(&self.lock);
+        blocking(move || {
+            if before < copied && copied < log {
+                file.sync()?;
+            }
+            count::copied(&file)
+        })
+        .await
     }
 
     /// How many frames the log has, and how many of them the file has as well; `None` while another

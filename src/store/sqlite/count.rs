@@ -94,23 +94,31 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
 /// The count of a note for which every start refuses the file.
 const RAISED: i32 = i32::MAX;
 
-/// Notes a count that is on the disk. What the file counts without its log is synced first: another
-/// program may have copied it there. Blocks on the file system.
+/// Notes a count that is on the disk. If another program has copied some of the log into the file,
+/// that is synced first. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError> {
-    let mut noted = locked(&lock.noted);
-    let mut note = noted.unwrap_or_default();
-    if note.beats.count == RAISED {
-        return Ok(());
-    }
-    note.beats = beats;
+    let base = locked(&lock.noted).map_or(0, |note| note.base);
     let alone = alone(lock)?.count;
-    if alone > note.base {
+    if alone > base {
         lock.sync()?;
-        note.base = alone;
     }
-    *noted = Some(note);
-    // If this fails, less is noticed later, and nothing is refused.
-    let _ = note.write(lock.file());
+    let mut noted = locked(&lock.noted);
+    if noted.is_none_or(|note| note.beats.count < RAISED) {
+        let base = base.max(alone);
+        let note = noted.insert(Note { beats, base });
+        // If this fails, less is noticed later, and nothing is refused.
+        let _ = note.write(lock.file());
+    }
+    Ok(())
+}
+
+/// Remembers that the file has more without its log now, and on the disk; the next heartbeat notes
+/// it. Blocks on the file system.
+pub(super) fn copied(lock: &FileLock) -> Result<(), StoreError> {
+    let alone = alone(lock)?.count;
+    if let Some(note) = &mut *locked(&lock.noted) {
+        note.base = note.base.max(alone);
+    }
     Ok(())
 }
 
@@ -143,6 +151,10 @@ pub(super) fn not_overwritten(lock: &FileLock) -> Result<(), StoreError> {
 /// file as it is. `with_log`: the log was written by the same program, and is read with the file. The
 /// log may have heartbeats that are not noted yet. Blocks on the file system.
 pub(super) fn overwritten(lock: &FileLock, with_log: bool) -> StoreError {
+    let lost = lock.lose(&format!(
+        "{} was overwritten by another program (a backup that was restored into it?)",
+        lock.path().display()
+    ));
     let mut noted = locked(&lock.noted);
     let note = noted.get_or_insert_default();
     if note.beats.count < RAISED {
@@ -153,18 +165,16 @@ pub(super) fn overwritten(lock: &FileLock, with_log: bool) -> StoreError {
     if let Err(error) = stay_raised(lock) {
         tracing::error!(%error, "the next start may not refuse the file");
     }
-    lock.lose(&format!(
-        "{} was overwritten by another program (a backup that was restored into it?)",
-        lock.path().display()
-    ))
+    lost
 }
 
 /// Writes a raised note, and again where another one is: a copy that is still being written brings
 /// its own at its end. Blocks on the file system.
 fn stay_raised(lock: &FileLock) -> io::Result<()> {
     let noted = locked(&lock.noted);
-    match *noted {
-        Some(note) if note.beats.count == RAISED && Note::read(lock.file()) != *noted => {
+    let raised = noted.filter(|note| note.beats.count == RAISED && lock.lost().is_some());
+    match raised {
+        Some(note) if Note::read(lock.file()) != raised => {
             note.write(lock.file())?;
             lock.file().sync_all()
         }

@@ -125,7 +125,8 @@ impl FileLock {
             lost: OnceLock::new(),
             connections: AtomicUsize::new(0),
         };
-        lock.sync_directory()?;
+        let synced = lock.sync_directory();
+        synced.map_err(|error| cannot_open(&lock.path, &error))?;
         Ok(lock)
     }
 
@@ -149,12 +150,12 @@ impl FileLock {
     }
 
     /// A new name survives a crash only once its directory is synced.
-    pub(super) fn sync_directory(&self) -> Result<(), StoreError> {
+    pub(super) fn sync_directory(&self) -> io::Result<()> {
         let directory = self.path.parent().map(File::open);
-        self.synced(directory.map_or(Ok(()), |opened| opened?.sync_all()))
+        directory.map_or(Ok(()), |opened| opened?.sync_all())
     }
 
-    fn synced(&self, done: io::Result<()>) -> Result<(), StoreError> {
+    pub(super) fn synced(&self, done: io::Result<()>) -> Result<(), StoreError> {
         done.map_err(|error| {
             let path = self.path.display();
             StoreError::Connection(format!("{path} could not be written to the disk: {error}"))

@@ -43,17 +43,15 @@ impl LostMarks {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unfit`] if the note cannot be removed, or the file is not in its place.
+    /// [`StoreError::Connection`] if the note cannot be removed, [`StoreError::Unfit`] if the file is
+    /// not in its place.
     pub async fn accept(self) -> Result<(), StoreError> {
         blocking(move || {
             self.0.check()?;
-            match fremovexattr(self.0.file(), ATTRIBUTE) {
-                Ok(()) | Err(Errno::NODATA) => Ok(()),
-                Err(error) => Err(StoreError::Unfit(format!(
-                    "{} keeps its attribute {ATTRIBUTE} ({error}), for which a start refuses it",
-                    self.0.path().display()
-                ))),
-            }
+            self.0.synced(match fremovexattr(self.0.file(), ATTRIBUTE) {
+                Err(Errno::NODATA) => Ok(()),
+                removed => removed.map_err(Into::into),
+            })
         })
         .await
     }
