@@ -39,11 +39,7 @@ impl Note {
     pub(super) fn write(self, file: &File) -> io::Result<()> {
         let Heartbeats { store, count } = self.beats;
         let text = format!("{store}:{count}:{}", self.base);
-        Ok(fsetxattr(
-            file,
-            ATTRIBUTE,
-            text.as_bytes(),
-            XattrFlags::empty(),
-        )?)
+        fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty())?;
+        Ok(())
     }
 }
