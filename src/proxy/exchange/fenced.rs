@@ -105,9 +105,8 @@ async fn follow(
     let sent = |at| progress.enter(Stage::Upstream, Some(at + timeout));
     sent(began);
     let answered = tokio::select! {
-        // Biased: the first poll sends a request that is in one piece. Its end is then known
-        // before the deadline is polled, so its upload needs no timer and wakes no other task. The
-        // future is dropped before the permit ends.
+        // Biased: the poll that sends a request in one piece also tells its end, before the deadline
+        // is looked at. The future is dropped before the permit ends.
         biased;
         answered = upstream.send(reserved, exchange.request) => answered.map_err(broken_off),
         () = open.terms.progress.silent(began, timeout, sent) => Err(Refusal::TooSlow(timeout)),

@@ -94,17 +94,11 @@ pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sql
 /// The count of a note for which every start refuses the file.
 const RAISED: i32 = i32::MAX;
 
-/// Notes a count that is on the disk. If another program has copied some of the log into the file,
-/// that is synced first. Blocks on the file system.
+/// Notes a count that is on the disk. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError> {
-    let base = locked(&lock.noted).map_or(0, |note| note.base);
-    let alone = alone(lock)?.count;
-    if alone > base {
-        lock.sync()?;
-    }
+    let base = base(lock)?;
     let mut noted = locked(&lock.noted);
     if noted.is_none_or(|note| note.beats.count < RAISED) {
-        let base = base.max(alone);
         let note = noted.insert(Note { beats, base });
         // If this fails, less is noticed later, and nothing is refused.
         let _ = note.write(lock.file());
@@ -112,14 +106,25 @@ pub(super) fn note(lock: &FileLock, beats: Heartbeats) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Remembers that the file has more without its log now, and on the disk; the next heartbeat notes
-/// it. Blocks on the file system.
+/// Remembers that the file has more without its log now; the next heartbeat notes it. Blocks on the
+/// file system.
 pub(super) fn copied(lock: &FileLock) -> Result<(), StoreError> {
-    let alone = alone(lock)?.count;
+    let base = base(lock)?;
     if let Some(note) = &mut *locked(&lock.noted) {
-        note.base = note.base.max(alone);
+        note.base = note.base.max(base);
     }
     Ok(())
+}
+
+/// The most that the file has had without its log. What is not known of it yet is synced: another
+/// program may have copied it, and whether `SQLite` synced it is not known.
+fn base(lock: &FileLock) -> Result<i32, StoreError> {
+    let base = locked(&lock.noted).map_or(0, |note| note.base);
+    let alone = alone(lock)?.count;
+    if alone > base {
+        lock.sync()?;
+    }
+    Ok(base.max(alone))
 }
 
 /// Checks that the file is in its place, and that no older copy was written over it, other than
