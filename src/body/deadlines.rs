@@ -160,7 +160,7 @@ impl UploadProgress {
         loop {
             tokio::select! {
                 biased;
-                // Most requests have been sent at the second poll.
+                // Most requests have been sent at the first poll.
                 () = self.sent.notified(), if !sent => sent = true,
                 () = poll_fn(|cx| timer.poll(cx, deadline)) => {
                     let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));

@@ -74,6 +74,8 @@ impl Proxy {
         if let Some(opening) = &opening {
             opening.ask(&mut request.head.fields);
         }
+        // As for fenced requests: requests leave together.
+        tokio::task::yield_now().await;
         let began = Instant::now();
         let _listed = Listed::new(context, Stage::Upstream, began + timeout);
         let sent = |at| context.progress.enter(Stage::Upstream, Some(at + timeout));

@@ -94,9 +94,6 @@ impl Http1Exchange {
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        // Whatever else is ready on this worker comes first. Then requests leave together, and wake an
-        // upstream on the same machine once.
-        tokio::task::yield_now().await;
         let connection = self.pool.reserve().await?;
         connection.socket().busy = true;
         self.before = connection.socket().written;

@@ -1,7 +1,6 @@
 //! Tests of idle connections, and of requests that are not sent over them.
 
 use std::io::Write as _;
-use std::net::Shutdown;
 
 use socket2::SockRef;
 use tokio::net::UnixStream;
@@ -141,23 +140,6 @@ async fn what_has_ended_or_spoken_while_idle_is_closed_and_not_used() {
         bench.until_idle(0).await;
         ends(socket).await;
         bench.warm().await;
-    }
-}
-
-/// It comes between the runtime's last look and the send.
-#[tokio::test]
-async fn what_the_runtime_has_not_heard_of_is_seen_all_the_same() {
-    for spoken in [true, false] {
-        let bench = Bench::new().await;
-        let far = bench.warm().await.into_std();
-        let mut far = far.expect("a socket");
-        // Nothing is awaited from here on, so the runtime hears of nothing.
-        if spoken {
-            far.write_all(b"\r\n").expect("written");
-        } else {
-            far.shutdown(Shutdown::Write).expect("open");
-        }
-        assert!(bench.pool.take().is_none(), "spoken: {spoken}");
     }
 }
 
