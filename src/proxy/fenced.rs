@@ -17,7 +17,7 @@ use super::setup::Proxy;
 use super::upstream_request::names;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
-use crate::config::Reuse;
+use crate::config::{Reuse, SafeMethods};
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::ResourceKey;
@@ -81,7 +81,7 @@ impl Proxy {
             },
             asked: Asked {
                 head: head.method == Method::HEAD,
-                unsafe_method: fenced.unsafe_method,
+                writes: fenced.unsafe_method || settings.safe_methods == SafeMethods::Required,
                 grpc: is_grpc(&head.fields),
             },
             spend: once.then(|| self.spend_name()),

@@ -23,8 +23,8 @@ use crate::proxy::headers::{OUTCOME, is_grpc};
 pub(crate) struct Asked {
     /// The request is a HEAD: no response to it has content.
     pub head: bool,
-    /// The request can change something.
-    pub unsafe_method: bool,
+    /// The request can change something, by its method or by what its route says of reads.
+    pub writes: bool,
     /// The request is a gRPC call ([`is_grpc`]).
     pub grpc: bool,
 }
@@ -135,7 +135,7 @@ impl Asked {
         let framed = response.version > Version::HTTP_11
             || fields.contains(CONTENT_LENGTH)
             || fields.contains(TRANSFER_ENCODING);
-        (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
+        (self.writes && !bodiless && !framed).then_some(Doubt::NoLength)
     }
 }
 

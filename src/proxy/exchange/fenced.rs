@@ -81,9 +81,6 @@ async fn follow(
     mut terms: FenceTerms,
     held: (InFlightPermit, Listed),
 ) -> Answered {
-    // Lets whatever else is ready on this worker run first. So requests leave together, and wake an
-    // upstream on the same machine once for several.
-    tokio::task::yield_now().await;
     if let Some(name) = &terms.spend {
         let ends = Instant::now() + terms.context.table().settings.store.timeout.0;
         terms.context.progress.enter(Stage::Store, Some(ends));
@@ -149,6 +146,9 @@ fn broken_off(error: SendError) -> Refusal {
 /// Reserves a connection upstream. The permit delays newer tokens meanwhile, so the wait
 /// ends as soon as one is known.
 async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refusal> {
+    // Lets whatever else is ready on this worker run first. So requests leave together, and wake an
+    // upstream on the same machine once for several.
+    tokio::task::yield_now().await;
     let reserved = tokio::select! {
         // Biased: mostly a connection is there, and nothing else need be waited for.
         biased;

@@ -51,6 +51,7 @@ async fn which_answers_leave_the_outcome_open() {
           - { path: '/orders/{id}', resource: 'order:{id}' }
           - { path: '/sure/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [] } }
           - { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }
+          - { path: '/acts/{id}', resource: 'order:{id}', safe_methods: required }
         ";
     let (upstream, proxy) = fenced(&format!("{statuses}{STAYS_UNKNOWN}")).await;
     let of = |status: &str| response(status, "", "");
@@ -58,7 +59,7 @@ async fn which_answers_leave_the_outcome_open() {
     let old = "HTTP/1.0 200 OK\r\n\r\nall of it, or half";
     let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
     let overridden = |path: &str| get(path).header("X-Method-Override", "PUT");
-    let rows: [(Make, &str, &str, bool); 11] = [
+    let rows: [(Make, &str, &str, bool); 12] = [
         (put, "orders", &of("502 Bad Gateway"), false),
         (put, "orders", &of("500 Internal Server Error"), false),
         (put, "sure", &of("503 Service Unavailable"), false),
@@ -70,6 +71,8 @@ async fn which_answers_leave_the_outcome_open() {
         (delete, "orders", old, true),
         // A read that is half has changed nothing.
         (get, "orders", open, false),
+        // Where a route says that reads write, it may have.
+        (get, "acts", open, true),
         (overridden, "orders", open, true),
         (put, "orders", nothing, false),
     ];

@@ -16,9 +16,9 @@ fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Resp
 #[test]
 fn what_leaves_the_outcome_open() {
     let unknown = unknown(&[1, 4, 14]);
-    let of = |unsafe_method, head| Asked {
+    let of = |writes, head| Asked {
         head,
-        unsafe_method,
+        writes,
         grpc: false,
     };
     let (put, get, head) = (of(true, false), of(false, false), of(true, true));
@@ -58,7 +58,7 @@ fn unknown(grpc: &[u16]) -> UnknownStatuses {
 /// A request that can change something, as a gRPC call.
 const CALL: Asked = Asked {
     head: false,
-    unsafe_method: true,
+    writes: true,
     grpc: true,
 };
 

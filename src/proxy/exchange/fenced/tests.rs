@@ -97,7 +97,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             outcome: Outcome::Current,
             asked: Asked {
                 head: false,
-                unsafe_method: true,
+                writes: true,
                 grpc: false,
             },
             spend: None,
