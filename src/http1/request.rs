@@ -4,9 +4,9 @@
 //!
 //! - HTTP/1.0 and 1.1 only. `Transfer-Encoding` on 1.0 is refused (RFC 9112, 6.1 calls its framing
 //!   faulty).
-//! - One Host with a plain host in it: a registered name in letters, digits and `-._~`, or an IP
-//!   address. A port has digits. Escapes, empty ports and sub-delims would be second spellings of
-//!   one host.
+//! - One Host, which HTTP/1.0 may leave out, with a plain host in it: a registered name in letters,
+//!   digits and `-._~`, or an IP address. A port has digits. Escapes, empty ports and sub-delims
+//!   would be second spellings of one host.
 //! - The target is visible ASCII without `#`. `http::Uri` would silently cut a fragment, so the
 //!   upstream would get another target than the client sent.
 //! - The path has no `<`, `>` or `` ` ``: RFC 3986 does not allow them, and no upstream needs them.
@@ -138,7 +138,7 @@ impl Request {
         let http_11 = version == Version::HTTP_11;
         let framing = framing(&fields, http_11)?;
         match (one(&fields, HOST)?, target.authority.as_deref()) {
-            (None, Some(_)) if !http_11 => {}
+            (None, _) if !http_11 => {}
             (None, _) => return Err(MessageError::Malformed("there is no Host")),
             (Some(host), _) if !is_host(host) => return Err(BAD_HOST),
             (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, Version};
 
 use super::client::Client;
 use super::destination;
@@ -57,7 +57,10 @@ pub(crate) fn classify(
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::ambiguous(why));
     }
-    host(head)?;
+    // HTTP/1.0 does without (RFC 9112, section 3.2), and so does any key that is not made of it.
+    if head.version != Version::HTTP_10 {
+        host(head)?;
+    }
     let settings = &table.settings;
     if let Some(claim) = settings.claim()
         && claim.path.0 == head.target.path()
@@ -212,7 +215,8 @@ fn same_key_elsewhere(
     fenced: &Fenced,
     head: &RequestHead,
 ) -> Result<(), Refusal> {
-    let Some(path) = destination::find(table, head, &fenced.route, host(head)?)? else {
+    let host = host(head).unwrap_or_default();
+    let Some(path) = destination::find(table, head, &fenced.route, host)? else {
         return Ok(());
     };
     let elsewhere = |source: &Source| matches!(source, Source::Query(_) | Source::Json(_));

@@ -40,6 +40,7 @@ fn plain_requests_are_taken() {
         ("GET HTTPS://a HTTP/1.1\r\nHost: a\r\n\r\n", Framing::None),
         ("GET http://a?x HTTP/1.1\r\nHost: a\r\n\r\n", Framing::None),
         ("GET http://a/ HTTP/1.0\r\n\r\n", Framing::None),
+        ("GET / HTTP/1.0\r\n\r\n", Framing::None),
         (
             "OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
             Framing::None,
@@ -213,7 +214,6 @@ fn hosts_have_one_spelling() {
         assert!(!is_host(host.as_bytes()), "{host}");
     }
     refused("GET / HTTP/1.1\r\n\r\n", "no Host");
-    refused("GET / HTTP/1.0\r\n\r\n", "no Host");
     refused("GET http://a/ HTTP/1.1\r\n\r\n", "no Host");
     refused("GET / HTTP/1.1\r\nHost:\r\n\r\n", "Host is not one name");
     refused(

@@ -167,3 +167,37 @@ async fn what_comes_before_a_tunnel_is_open_goes_through_it() {
         .assert_problem(400, "ambiguous-request");
     ends(refused).await;
 }
+
+/// RFC 9112, section 3.2. The health checks of load balancers have none.
+#[tokio::test]
+async fn http_1_0_needs_no_host_but_for_a_key_that_is_made_of_it() {
+    let (upstream, proxy) = fenced(
+        "routes:
+  - { path: '/health', mode: bypass }
+  - { path: '/hosts/{id}', resource: 'host:{host}:{id}' }
+  - { path: '/orders/{id}', resource: 'order:{id}' }",
+    )
+    .await;
+    let ask = async |target: &str, rest: &str| {
+        let request = format!("{target} HTTP/1.0\r\n{rest}\r\n");
+        sent(&proxy, request.as_bytes()).await.finish().await
+    };
+    let own = upstream.url().strip_prefix("http://").expect("its scheme");
+    let put = "X-Fencing-Token: 9\r\nContent-Length: 0\r\n";
+    for (target, rest) in [
+        ("OPTIONS /", ""),
+        ("GET /health", ""),
+        ("PUT /orders/7", put),
+    ] {
+        ask(target, rest).await.assert_forwarded();
+        // The upstream gets HTTP/1.1, which needs one.
+        assert_eq!(upstream.last().head.get("host"), Some(own), "{target}");
+    }
+    let answer = ask("PUT /hosts/7", put).await;
+    answer.assert_problem(400, "ambiguous-request");
+    assert!(
+        answer.text().contains("there is no single Host"),
+        "{}",
+        answer.text()
+    );
+}
