@@ -155,7 +155,8 @@ label! {
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
         RequestTimeout = "request-timeout",
-        /// Passed without being judged: a safe method without a token, or a bypass route.
+        /// Passed without being judged: a safe method without a token, or a bypass route. Or the claim
+        /// of what is only observed.
         Unfenced = "unfenced",
         /// A claim that was granted.
         Claimed = "claimed",

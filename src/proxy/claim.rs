@@ -18,7 +18,7 @@ use super::refusal::{Refusal, Subject, claimed};
 use super::setup::Proxy;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
-use crate::config::{ClaimSettings, RouteSettings, bearer};
+use crate::config::{ClaimSettings, Mode, RouteSettings, bearer};
 use crate::http1::{Fields, RequestHead};
 use crate::metrics::Outcome;
 use crate::routing::Needs;
@@ -51,10 +51,7 @@ impl Proxy {
             headers::text(fields, TARGET)?,
             headers::text(fields, RESOURCE)?,
         ) {
-            (Some(target), None) => {
-                let aimed = aimed(target, &head)?;
-                by_target(context, &aimed, body).await?
-            }
+            (Some(target), None) => by_target(context, &aimed(target, &head)?, body).await?,
             (None, Some(key)) => by_resource(context, key, &head)?,
             _ => {
                 return Err(Refusal::ambiguous(
@@ -62,6 +59,13 @@ impl Proxy {
                      X-Fencing-Resource: <key>.",
                 ));
             }
+        };
+        let answer = |outcome| Forwarded {
+            response: claimed(outcome),
+            outcome: Some(outcome),
+        };
+        let Some(claim) = claim else {
+            return Ok(answer(Outcome::Unfenced));
         };
         let _ = context.subject.set(claim.subject.clone());
         let trace = context.trace.as_deref();
@@ -73,24 +77,26 @@ impl Proxy {
         let admitted = self.fencing.admit(needs, subject, open, claim.wait, watch);
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.await?.permit);
-        Ok(Forwarded {
-            response: claimed(),
-            outcome: Some(Outcome::Claimed),
-        })
+        Ok(answer(Outcome::Claimed))
     }
 }
 
-/// The route of the later request gives the key and the token's format.
+/// The route of the later request gives the key and the token's format. `None`: the request is only
+/// observed. Its client claims all the same, and nothing is refused.
 async fn by_target(
     context: &Context,
     aimed: &RequestHead,
     body: Received,
-) -> Result<Claim, Refusal> {
+) -> Result<Option<Claim>, Refusal> {
     let class = classify::classify(context.table(), aimed, &context.client, &mut None)?;
-    let Class::Fenced(fenced) = class else {
-        return Err(Refusal::ambiguous(
-            "X-Fencing-Target names a request that no route enforces: there is nothing to claim.",
-        ));
+    let fenced = match class {
+        Class::Fenced(fenced) => fenced,
+        Class::Observed(..) | Class::Unlisted => return Ok(None),
+        Class::Pass { .. } | Class::Claim => {
+            return Err(Refusal::ambiguous(
+                "X-Fencing-Target names a request that is not fenced: there is nothing to claim.",
+            ));
+        }
     };
     let settings = &fenced.route.settings;
     let key = if fenced.route.template()?.uses_json() {
@@ -100,11 +106,11 @@ async fn by_target(
     } else {
         fenced.key(aimed, None)?
     };
-    Ok(Claim {
+    Ok(Some(Claim {
         needs: settings.token.bounds().needs(fenced.token),
         subject: (key, fenced.token),
         wait: settings.barrier.wait.0,
-    })
+    }))
 }
 
 /// The request that a claim names. The authority of the claim itself stays: `{host}` is the same
@@ -142,16 +148,20 @@ fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<
     }
 }
 
-/// The subject of a claim that names the key itself. A key that no enforcing route can yield
-/// protects nothing, and is refused. If several routes can yield it, the proxy does not know which
+/// The subject of a claim that names the key itself; `None` if only observing routes can yield it. A key
+/// that no route can yield protects nothing, and is refused. If several routes can yield it, the proxy does not know which
 /// one the holder will use. So each must admit the client, and each must read the token in the same
 /// way: `10` is another token in decimal than in hexadecimal.
-fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim, Refusal> {
+fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Option<Claim>, Refusal> {
     let (table, client) = (context.table(), &context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let routes: Vec<_> = table.could_yield(key.as_str()).collect();
+    let could_yield = |mode| table.could_yield(mode, key.as_str());
+    let routes: Vec<_> = could_yield(Mode::Enforce).collect();
     let Some(route) = routes.first() else {
+        if could_yield(Mode::Observe).next().is_some() {
+            return Ok(None);
+        }
         return Err(Refusal::Ambiguous(format!(
             "No enforcing route can yield the resource key {key}: claiming it would protect nothing."
         )));
@@ -173,9 +183,9 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     // The token must be plausible to each of them.
     let needs = routes.iter();
     let needs = needs.map(|route| route.settings.token.bounds().needs(token));
-    Ok(Claim {
+    Ok(Some(Claim {
         needs: needs.reduce(Needs::and).unwrap_or_default(),
         subject: (key, token),
         wait: route.settings.barrier.wait.0,
-    })
+    }))
 }

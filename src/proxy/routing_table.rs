@@ -123,8 +123,8 @@ impl RoutingTable {
         self.routes.get(self.router.find(path)?)
     }
 
-    /// The enforcing routes that some request reaches with this key.
-    pub(crate) fn could_yield(&self, key: &str) -> impl Iterator<Item = &Arc<Route>> {
+    /// The routes of this mode that some request reaches with this key.
+    pub(crate) fn could_yield(&self, mode: Mode, key: &str) -> impl Iterator<Item = &Arc<Route>> {
         self.routes.iter().filter(move |route| {
             let settings = &route.settings;
             let reach = |path: &CheckedPath| {
@@ -134,7 +134,7 @@ impl RoutingTable {
                 found && path.oddity_not_in(settings.allow).is_none()
             };
             let template = settings.key.as_ref();
-            settings.mode == Mode::Enforce
+            settings.mode == mode
                 && template.is_some_and(|template| template.sample(key, reach).is_some())
         })
     }

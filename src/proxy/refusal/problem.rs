@@ -109,7 +109,7 @@ impl Refusal {
                  like).",
                 (Never, "Use a method that is allowed.")),
             Self::ClientGone(_) => (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, "",
-                (SameToken, "Check whether a part of it took effect, then send the whole request again.")),
+                (SameToken, "Send the whole request again; if it was not fenced, check first whether a part took effect.")),
             Self::TooLarge(_) => (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, "",
                 (Never, "Send less at once.")),
             Self::TargetTooLong(_) => (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, "",
@@ -117,7 +117,7 @@ impl Refusal {
             Self::HeadTooLarge(_) => (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, "",
                 (Never, "Send fewer or shorter header fields.")),
             Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN,
-                "The exchange with the upstream did not end whole",
+                "The exchange with the upstream did not complete",
                 (CheckFirst, "Check whether it took effect before you send it again.")),
             Self::Unreachable(_) => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE,
                 "The upstream cannot be reached, or has not processed the request and will not.",
@@ -139,7 +139,7 @@ impl Refusal {
                               operations resolve.")),
             Self::OperationMismatch => (O::OperationMismatch, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT,
                 "Another request has come under this X-Fencing-Operation: its method, target or body was \
-                 another one. Nothing was forwarded.",
+                 different. Nothing was forwarded.",
                 (Never, "Send each operation under a name of its own, and a repetition byte for byte.")),
             Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL,
                 "Via names this proxy: the request has passed it before. Nothing was forwarded.",
@@ -278,9 +278,9 @@ const GRPC_ESCAPED: AsciiSet = CONTROLS.add(b'%');
 
 /// A claim was granted.
 #[must_use]
-pub fn claimed() -> Response<ClientBody> {
+pub fn claimed(outcome: Outcome) -> Response<ClientBody> {
     let mut response = Response::new(StatusCode::NO_CONTENT, full(bytes::Bytes::new()));
-    response.head.fields.append(OUTCOME, "claimed");
+    response.head.fields.append(OUTCOME, outcome.as_str());
     response
 }
 

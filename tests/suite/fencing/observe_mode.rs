@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::claim::{by_key, claim};
 use crate::support::steps::REQUESTS;
-use crate::support::{Proxy, Step, Upstream, fenced, post, put};
+use crate::support::{Proxy, Request, Step, Upstream, fenced, post, put};
 
 async fn observing(route: &str, more: &str) -> (Upstream, Proxy) {
     let routes = format!("routes: [{{ {route}, mode: observe }}]");
@@ -65,6 +66,40 @@ async fn an_unlisted_write_passes_until_a_route_enforces() {
     let (upstream, proxy) = fenced(&routes).await;
     proxy.refuse(put("/invoices/7"), 404, "no-route").await;
     assert_eq!(upstream.count(), 0);
+}
+
+/// Clients claim already before routes enforce, and go on when one is set back to observe. What they
+/// are told is no promise: nothing is raised.
+#[tokio::test]
+async fn claims_are_let_through_where_routes_observe() {
+    let routes = "path: '/orders/{id}', resource: 'order:{id}'";
+    let (upstream, proxy) = observing(routes, "").await;
+    for claim in [
+        claim("PUT /orders/7").token(42),
+        claim("PUT /orders/7"),
+        claim("PUT /elsewhere").token(42),
+        by_key("order:7").token("odd"),
+    ] {
+        let answer = proxy.send(claim).await;
+        let outcome = answer.head.get("x-fencing-outcome");
+        assert_eq!((answer.status(), outcome), (204, Some("unfenced")));
+    }
+    let counted = [("route", "claim"), ("outcome", "unfenced")];
+    assert_eq!(proxy.count(REQUESTS, &counted).await, 4);
+    assert_eq!(proxy.token("order:7").await, None);
+    let other = by_key("other:7").token(42);
+    proxy.refuse(other, 400, "ambiguous-request").await;
+    assert_eq!(upstream.count(), 0);
+
+    // A route that enforces the same key decides.
+    let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }, \
+        { path: '/bills/{id}', resource: 'order:{id}' }]";
+    let (_upstream, proxy) = fenced(routes).await;
+    let ask = async |claim: Request| proxy.send(claim).await.status();
+    assert_eq!(ask(claim("PUT /orders/7").token(41)).await, 204);
+    assert_eq!(ask(by_key("order:7").token(42)).await, 204);
+    assert_eq!(proxy.token("order:7").await, Some(42));
+    proxy.stale(by_key("order:7").token(41)).await;
 }
 
 #[tokio::test]
