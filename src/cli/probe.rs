@@ -2,7 +2,7 @@
 //! stale one is refused, and that nobody reaches the upstream without the proxy.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::admin::{http_client, roots};
 use super::usage::{field, path_and_query};
+use crate::json_values::wall_clock;
 use crate::printable;
-use crate::proxy::headers::{OUTCOME, TOKEN};
+use crate::proxy::headers::{OPERATION, OUTCOME, TOKEN};
 
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
@@ -216,7 +217,11 @@ impl ProbeArgs {
         let body = response.bytes().await.map_err(failed)?;
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
         let mark = problem["mark"].as_str().and_then(|mark| mark.parse().ok());
-        let word = outcome.as_ref().map(|word| format!(" {word}"));
+        let why = problem["detail"].as_str().unwrap_or_default();
+        let word = outcome.as_ref().map(|word| match &**word {
+            "stale-token" => " stale-token".to_owned(),
+            word => format!(" {word}: {why}"),
+        });
         Ok(Answer {
             words: format!("token {token}: {status}{}", word.unwrap_or_default()),
             status,
@@ -276,6 +281,10 @@ impl ProbeArgs {
     async fn send(&self, client: &Client, url: &Url, token: i64) -> reqwest::Result<Response> {
         let mut headers: HeaderMap = self.headers.iter().cloned().collect();
         headers.insert(TOKEN, token.into());
+        // Where outcomes are remembered, a repetition of an operation goes nowhere.
+        let now = wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let operation = u64::try_from(now.as_micros()).unwrap_or_default();
+        headers.entry(OPERATION).or_insert_with(|| operation.into());
         let url = format!("{}{}", url.as_str().trim_end_matches('/'), self.path);
         client
             .request(self.method.clone(), url)

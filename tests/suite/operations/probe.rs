@@ -124,6 +124,27 @@ async fn drills_stay_within_the_bounds_of_a_token() {
     assert_eq!(proxy.token("a:c").await, Some(5));
 }
 
+/// Each write of a drill is an operation of its own, so that none is answered from the record.
+#[tokio::test]
+async fn drills_pass_where_outcomes_are_remembered() {
+    let routes = "routes: [{ path: '/pay/{id}', resource: 'p:{id}', outcome: { body: 4KiB } }]";
+    let (upstream, proxy) = fenced(routes).await;
+    for writes in [2, 3] {
+        let told = indirect(&proxy, "/pay/c", &[]).await;
+        told.assert(&["ok", "ok"]);
+        assert_eq!(upstream.count(), writes);
+    }
+    // A name of one's own is kept, and what went wrong is told in full.
+    let own = ["-H", "X-Fencing-Operation: mine"];
+    let told = indirect(&proxy, "/pay/c", &own).await;
+    told.assert(&["ok", "ok"]);
+    let told = indirect(&proxy, "/pay/c", &own).await;
+    told.assert(&["FAILED", "FAILED"]).got(0, "200 replayed");
+    let told = indirect(&proxy, "/pay/c", &["-H", "X-Fencing-Operation: "]).await;
+    told.assert(&["FAILED", "FAILED"])
+        .got(0, "400 ambiguous-request: this route remembers");
+}
+
 /// Where refusals do not name the mark, a token is given each time.
 #[tokio::test]
 async fn drills_pass_where_refusals_name_no_mark() {
