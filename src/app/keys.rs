@@ -24,7 +24,10 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) fn tell(findings: &[Finding]) {
     let changes = findings.iter().filter(|f| f.change != TableChange::Added);
     for finding in changes {
-        tracing::warn!(%finding, "the new routes treat some requests differently");
+        tracing::warn!(
+            finding = finding.message,
+            "the new routes treat some requests differently"
+        );
     }
 }
 
@@ -128,7 +131,7 @@ async fn migrate_routes(
     let table = RouteTable::of(&settings.routes, settings.unmatched);
     let (recorded, findings) = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
-        say(finding.to_string());
+        say(finding.message.clone());
     }
     let is_loss = findings.iter().any(|finding| finding.change.is_loss());
     let forgets = accept_new_keys && recorded.remembers();

@@ -158,12 +158,9 @@ impl App {
 
     /// Begins to accept on the data port.
     pub(super) fn accept(&self, listener: Listener) -> JoinHandle<()> {
-        tokio::spawn(server::serve(
-            listener,
-            Arc::clone(&self.proxy),
-            self.phases.clone(),
-            Arc::clone(&self.workers),
-        ))
+        let (proxy, workers) = (Arc::clone(&self.proxy), Arc::clone(&self.workers));
+        let phases = self.phases.clone();
+        tokio::spawn(server::serve(listener, proxy, phases, workers))
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.

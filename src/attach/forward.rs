@@ -302,12 +302,8 @@ impl Forwarder {
         for name in [HOST, EXPECT, TRAILER] {
             headers.remove(name);
         }
-        move_origin(
-            &mut headers,
-            HeaderName::from_static("destination"),
-            origin,
-            &self.base,
-        );
+        let destination = HeaderName::from_static("destination");
+        move_origin(&mut headers, destination, origin, &self.base);
         headers.append(VIA, HeaderValue::from_static("1.1 fencepost-attach"));
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body);

@@ -247,7 +247,7 @@ impl Run {
             .collect();
         if !by_outcome.is_empty() {
             tracing::warn!(
-                "requests without an answer of the service: {}",
+                "requests that the service did not answer: {}",
                 by_outcome.join(", ")
             );
         }

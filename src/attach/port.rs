@@ -33,11 +33,7 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
 /// Accepts until `stop`, and returns once the last request has ended.
 pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
     let connections = GracefulShutdown::new();
-    loop {
-        let (socket, _) = tokio::select! {
-            accepted = listener.next(|| {}) => accepted,
-            () = stop.cancelled() => break,
-        };
+    while let Some((socket, _)) = stop.run_until_cancelled(listener.next(|| {})).await {
         let forwarder = Arc::clone(&forwarder);
         let service = service_fn(move |request| {
             let forwarder = Arc::clone(&forwarder);

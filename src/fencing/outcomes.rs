@@ -32,14 +32,6 @@ pub struct Answer {
     pub digest: String,
 }
 
-impl Answer {
-    /// The document that is recorded.
-    #[must_use]
-    pub fn document(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
-}
-
 impl Fencing {
     /// Records what an operator knows of an operation whose outcome is unknown and has settled, and
     /// audits it: it took effect, and its repetitions get this `status` for so long; `None`: it did
@@ -82,7 +74,7 @@ impl Fencing {
             body: Some(String::new()),
             digest: BASE64_STANDARD.encode(Sha256::digest([])),
         });
-        let answer = answer.map(|answer| answer.document());
+        let answer = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
         let known = answer.as_deref();
         let known = known.map(|answer| AttemptEnd::Known(answer, remember));
         let end = known.unwrap_or(AttemptEnd::Undone);

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use opentelemetry::KeyValue;
 
 use super::context::Context;
@@ -51,7 +50,23 @@ impl Context {
             }
         };
         let status = response.status();
-        trace_answer(self, status, outcome, refused.as_ref());
+        if let Some(trace) = &self.trace {
+            let (subject, (key, token)) = (self.subject.get(), self.key_and_token());
+            let mark = refused.as_ref().and_then(|refusal| refusal.mark(subject));
+            let gap = refused.as_ref().and_then(|refusal| refusal.gap(subject));
+            let more = [
+                ("fencepost.resource", key.map(ToString::to_string)),
+                ("fencepost.token", token.map(ToString::to_string)),
+                ("fencepost.mark", mark.map(|mark| mark.to_string())),
+                ("fencepost.gap", gap.map(|gap| gap.to_string())),
+                ("fencepost.request_id", self.text(false).request_id),
+            ];
+            let more = more.into_iter();
+            let more = more.filter_map(|(name, value)| Some(KeyValue::new(name, value?)));
+            let route = self.route.as_ref();
+            let route = route.map(|route| route.settings.path.as_str());
+            trace.answered(route, status, outcome.map(Outcome::as_str), more);
+        }
         response.body.record(AnswerRecord {
             context: Arc::clone(self),
             _timer: metrics.duration(self.progress.began),
@@ -95,33 +110,4 @@ impl Context {
         };
         wanted && outcome != Some(Outcome::OutcomeUnknown)
     }
-}
-
-/// Says in the request's span how it is answered.
-fn trace_answer(
-    context: &Context,
-    status: StatusCode,
-    outcome: Option<Outcome>,
-    refused: Option<&Refusal>,
-) {
-    let Some(trace) = &context.trace else {
-        return;
-    };
-    let (subject, (key, token)) = (context.subject.get(), context.key_and_token());
-    let mark = refused.and_then(|refusal| refusal.mark(subject));
-    let gap = refused.and_then(|refusal| refusal.gap(subject));
-    let more = [
-        ("fencepost.resource", key.map(ToString::to_string)),
-        ("fencepost.token", token.map(ToString::to_string)),
-        ("fencepost.mark", mark.map(|mark| mark.to_string())),
-        ("fencepost.gap", gap.map(|gap| gap.to_string())),
-        ("fencepost.request_id", context.text(false).request_id),
-    ];
-    let more = more.into_iter();
-    let more = more.filter_map(|(name, value)| Some(KeyValue::new(name, value?)));
-    let route = context
-        .route
-        .as_ref()
-        .map(|route| route.settings.path.as_str());
-    trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }

@@ -75,6 +75,6 @@ impl Recorder {
             body: self.body.map(|body| BASE64_STANDARD.encode(body)),
             digest: BASE64_STANDARD.encode(self.digest.finalize()),
         };
-        answer.document()
+        serde_json::to_string(&answer).unwrap_or_default()
     }
 }

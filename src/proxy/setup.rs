@@ -87,14 +87,8 @@ impl Proxy {
         let now = self.snapshot();
         let (notes, memory) = (Arc::clone(&now.notes), Arc::clone(&now.memory));
         let (fencing, metrics) = (&self.fencing, &self.metrics);
-        snapshot(
-            settings,
-            fencing,
-            metrics,
-            notes,
-            memory,
-            now.traces.as_ref(),
-        )
+        let traces = now.traces.as_ref();
+        snapshot(settings, fencing, metrics, notes, memory, traces)
     }
 
     /// Applies new settings to later requests. Requests in flight keep theirs.
@@ -169,11 +163,8 @@ fn snapshot(
 /// Why there is none, for an operator.
 pub async fn reach(settings: &Settings) -> Result<(), String> {
     let metrics = Arc::new(Metrics::new(&[]));
-    let unshared = Lease::new(
-        BootClock::boottime(),
-        Duration::MAX,
-        InstanceId::from_bits(0),
-    );
+    let (clock, nobody) = (BootClock::boottime(), InstanceId::from_bits(0));
+    let unshared = Lease::new(clock, Duration::MAX, nobody);
     let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)?;
     upstream.reach().await
 }

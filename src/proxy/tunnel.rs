@@ -103,11 +103,8 @@ impl TunnelOpening {
                 _ => false,
             }
         };
-        tokio::select! {
-            biased;
-            () = self.stopping.cancelled() => false,
-            whole = joined => whole,
-        }
+        let whole = self.stopping.run_until_cancelled(joined);
+        whole.await.unwrap_or_default()
     }
 }
 

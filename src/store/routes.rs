@@ -156,7 +156,7 @@ pub async fn record(
 
 fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
     let losses = findings.iter().filter(|finding| finding.change.is_loss());
-    let losses: Vec<String> = losses.map(|loss| format!("\n  {loss}")).collect();
+    let losses: Vec<String> = losses.map(|loss| format!("\n  {}", loss.message)).collect();
     if losses.is_empty() {
         return Ok(());
     }

@@ -31,7 +31,6 @@
 mod comparison;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -211,13 +210,7 @@ impl TableChange {
 pub struct Finding {
     pub change: TableChange,
     /// The request, and what both tables do with it.
-    message: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
+    pub message: String,
 }
 
 #[cfg(test)]
