@@ -128,7 +128,7 @@ pub fn router(state: AdminState) -> Router {
         .method_not_allowed_fallback(async || {
             METHOD.detail(
                 "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and \
-                 …/resolve, and POST /v1/operations/resolve.",
+                 …/resolve, POST /v1/prune and POST /v1/operations/resolve.",
             )
         })
         .with_state(state)

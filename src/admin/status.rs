@@ -27,7 +27,7 @@ use crate::metrics::{Metrics, Outcome};
 
 /// The hint beside a lease that has ended.
 const LEASE_LAPSED: &str = "The lease of this instance has lapsed: nothing fenced is forwarded until the store \
-                            has answered a renewal.";
+                            has answered a renewal, or until a restart if its file was moved or replaced.";
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
 /// a restart repairs no store.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::listen::{PRIVATE, bind};
@@ -66,9 +67,9 @@ impl Bound {
     pub async fn bind(settings: Arc<Settings>, instance: InstanceId) -> anyhow::Result<Self> {
         let store = store_start::open(&settings, &instance).await?;
         // The directory of a Unix socket decides who may connect.
-        let (data_listener, data) = bind(&settings.listen, 0o666).await?;
+        let (data_listener, data) = bind(&settings.listen, 0o666).await.context("listen")?;
         let (admin_listener, admin) = match &settings.admin.listen.0 {
-            Some(listen) => Some(bind(listen, PRIVATE).await?),
+            Some(listen) => Some(bind(listen, PRIVATE).await.context("admin.listen")?),
             None => None,
         }
         .unzip();

@@ -40,6 +40,11 @@ pub(super) struct ExplainArgs {
 /// Explains the request by its configuration. Returns false if the configuration has errors, and the
 /// text to print.
 pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
+    let mut explained = String::new();
+    if args.configuration.0.file.is_none() {
+        explained +=
+            "No file is given (--config): this is by the defaults, and flags if there are any.\n";
+    }
     let Some((settings, _)) = loaded(&args.configuration.without_upstream()) else {
         return Ok((false, String::new()));
     };
@@ -54,7 +59,7 @@ pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
     let target = target.context("TARGET is not a path with its query")?;
     let head = RequestHead::new(args.method, target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
-    let explained = explain(Arc::new(settings), head, body);
+    explained += &explain(Arc::new(settings), head, body);
     Ok((true, printable::lines(&explained)))
 }
 

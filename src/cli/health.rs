@@ -46,7 +46,7 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<(bool, String)> {
         return Ok((true, "ready\n".to_owned()));
     }
     if ready.ready {
-        let what = "the store is down, and fenced requests are refused until it answers";
+        let what = "the store is down, and fenced requests are refused meanwhile";
         return Ok((true, format!("alive: {what}{}\n", line(&error))));
     }
     let state = if ready.state == "alive" {

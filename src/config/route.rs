@@ -39,8 +39,8 @@ blocks! {
         pub methods: BTreeSet<String> = DEFAULT_METHODS.map(str::to_owned).into(),
         /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
         /// `{query.q}`, `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`,
-        /// `{id|int}`, and `{id|plain}`, which accepts letters, digits, `-` and `_` and refuses
-        /// everything else. Required unless the mode is bypass. A change gives the same things
+        /// `{id|int}`, and `{id|plain}`, which accepts ASCII letters, digits, `-` and `_` and
+        /// refuses everything else. Required unless the mode is bypass. A change gives the same things
         /// other marks, and needs `fencepost migrate --accept-new-keys`.
         resource: Option<String>,
         /// The template of the key; `None` only in bypass mode.

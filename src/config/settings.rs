@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::addresses::Listen;
+use super::addresses::{HostPolicy, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings, check_clients};
 use super::judging::{IdempotencySettings, KeyScope, Mode, SafeMethods, Unmatched};
@@ -230,6 +230,13 @@ impl Settings {
         }
         let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
         report.error_if(route.methods.is_empty(), &field("methods"), text);
+        let moves = ["COPY", "MOVE"]
+            .iter()
+            .any(|verb| route.methods.contains(*verb));
+        let text = "COPY and MOVE name another resource on the client's host, which the upstream does \
+                    not see\nupstream.host: preserve";
+        let is_foreign = moves && self.upstream.host != HostPolicy::Preserve;
+        report.warn_if(is_foreign, &field("methods"), text);
         route.check_name(&field("name"), report);
         let (clients, named) = (field("require_client"), self.client_auth().is_some());
         check_clients(&clients, &route.require_client, named, report);

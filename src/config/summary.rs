@@ -71,9 +71,9 @@ pub fn advice(settings: &Settings) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "advice: any text has a key of its own in {}. To Rails, Django REST framework or an older \
+        "advice: each spelling gets a key of its own in {}. To Rails, Django REST framework or an older \
          Spring, 7 and 7.json can be the same thing. With such an upstream, write {{id|plain}} in \
-         the key, which accepts letters, digits, - and _ and refuses the rest",
+         the key, which accepts ASCII letters, digits, - and _, and refuses the rest",
         open.join("; ")
     )]
 }

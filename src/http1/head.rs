@@ -40,7 +40,7 @@ pub enum MessageError {
     #[error("more than {0} field lines (limits.header_count)")]
     Fields(usize),
     /// The head was not whole in this time.
-    #[error("the head was not whole within {}s (limits.head_timeout)", .0.as_secs_f64())]
+    #[error("the head was incomplete after {}s (limits.head_timeout)", .0.as_secs_f64())]
     Slow(Duration),
 }
 

@@ -28,11 +28,11 @@ impl ResourceKey {
         let bytes = text.len();
         if bytes == 0 || bytes > Self::MAX_BYTES {
             Err(format!(
-                "the resource key has {bytes} bytes; it needs at least 1, and {} at most",
+                "it has {bytes} bytes; 1 to {} are allowed",
                 Self::MAX_BYTES
             ))
         } else if has_control(text) {
-            Err("the resource key would have a control character; leave it out".to_owned())
+            Err("it would have a control character; leave it out".to_owned())
         } else {
             Ok(Self(text.into()))
         }

@@ -43,7 +43,7 @@ pub(crate) fn plain(text: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if text.is_empty() || !text.bytes().all(plain) {
         return Err(format!(
-            "`{}` has more than letters, digits, `-` and `_`, and this route takes no more; send the \
+            "`{}` has more than ASCII letters, digits, `-` and `_`, and this route takes no more; send the \
              name alone",
             text.escape_debug()
         ));

@@ -216,7 +216,7 @@ impl KeyTemplate {
         let mut key = self.head.clone();
         for part in &self.parts {
             let source = &part.source;
-            let fail = |why| format!("the resource key needs {source}: {why}");
+            let fail = |why| format!("it needs {source}: {why}");
             let begin = key.len();
             if part.is_of_path() {
                 let count = if part.list { usize::MAX } else { 1 };
@@ -235,8 +235,7 @@ impl KeyTemplate {
             }
             if key.len() == begin && *source != Source::WholePath {
                 return Err(format!(
-                    "the resource key needs {source}, and the request has none, or an empty one; \
-                     send it"
+                    "it needs {source}, and the request has none, or an empty one; send it"
                 ));
             }
             key.push_str(&part.tail);

@@ -140,7 +140,7 @@ impl TokenFormat {
         let short = digits.len() < most && self == Self::PrefixHex16;
         if digits.is_empty() || digits.len() > most || short {
             let count = digits.len();
-            return Err(self.refused(&format!("the token has {count} digits")));
+            return Err(self.refused(&format!("its number of digits is {count}")));
         }
         let number = number(digits, radix).and_then(|number| Token::new(number.try_into().ok()?));
         number.ok_or_else(|| self.refused("the token is above 2^63-1"))

@@ -99,7 +99,7 @@ impl From<UploadError> for Refusal {
     fn from(error: UploadError) -> Self {
         match error {
             UploadError::TooLarge(limit) => Self::TooLarge(format!(
-                "This route takes bodies up to {limit} bytes (body.max)."
+                "This route takes bodies of up to {limit} B (body.max)."
             )),
             UploadError::NoRoom => Refused::Limited(Limit::BodyMemory).into(),
             UploadError::Broken(broken) if let Some(malformed) = malformed(&*broken) => {
@@ -205,7 +205,7 @@ impl Refusal {
                 let limit = humantime::format_duration(*limit);
                 write!(f, "No response within {limit}")
             }
-            Self::ClientGone(why) => write!(f, "{why}. The request was not forwarded whole."),
+            Self::ClientGone(why) => write!(f, "{why}. If it is fenced, nothing was forwarded."),
             _ => f.write_str(self.row().reason),
         }?;
         f.write_str(match self {

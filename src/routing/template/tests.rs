@@ -186,7 +186,7 @@ fn requests_without_a_key() {
     ] {
         let error = route.render(path, values).expect_err(expected);
         assert!(
-            error.starts_with(&format!("the resource key needs {expected}")),
+            error.starts_with(&format!("it needs {expected}")),
             "{error}"
         );
     }

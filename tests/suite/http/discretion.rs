@@ -80,7 +80,7 @@ async fn an_exchange_that_broke_does_not_say_how() {
         answer.assert_problem(502, "outcome-unknown");
         assert_discreet(&answer, &["reset", "eof", "incomplete", "connection"]);
     }
-    is_logged(&proxy, "did not end whole").await;
+    is_logged(&proxy, "did not complete").await;
     is_logged(&proxy, "Cause: ").await;
 }
 
