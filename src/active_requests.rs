@@ -84,7 +84,6 @@ impl Progress {
     }
 
     /// The stage, and its end at the latest.
-    #[must_use]
     pub fn now(&self) -> (Stage, Option<Instant>) {
         let now = *locked(&self.now);
         let waits_for_client = self.upload.get().is_some_and(|upload| upload.is_waiting());
@@ -147,7 +146,6 @@ impl ActiveRequests {
     }
 
     /// The oldest requests, the oldest first, and the number of all.
-    #[must_use]
     pub fn oldest(&self, limit: usize, fencing: &Fencing) -> (Vec<ActiveRequest>, usize) {
         let mut all: Vec<Arc<dyn InProgress>> = Vec::new();
         for of_worker in self.0.all() {

@@ -23,7 +23,6 @@ impl BootClock {
         Self(Arc::new(now))
     }
 
-    #[must_use]
     pub fn now(&self) -> Duration {
         (self.0)()
     }

@@ -35,7 +35,6 @@ impl<'de> Deserialize<'de> for ResourceKey {
 }
 
 /// The wall clock, which jumps: for operators to read, and nothing in fencing may rest on it.
-#[must_use]
 pub fn wall_clock() -> SystemTime {
     #[expect(clippy::disallowed_methods, reason = "the one place that may")]
     SystemTime::now()

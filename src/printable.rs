@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 /// Not printable are the characters that [`str::escape_debug`] writes as numbers (controls, white
 /// space but the space itself, format characters, tags, what is not assigned), and invisible ones
 /// that it lets pass: variation selectors and fillers.
-#[must_use]
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -24,7 +23,6 @@ pub fn is_printable(c: char) -> bool {
 }
 
 /// Text as one line: U+202E is written `\u{202e}`.
-#[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     rewrite(text, is_printable, |out, c| {
         let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
@@ -32,14 +30,12 @@ pub fn line(text: &str) -> Cow<'_, str> {
 }
 
 /// Text of several lines, each of them as [`line()`] writes it.
-#[must_use]
 pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The same JSON document, with U+202E written `\u202e`. Only a string can contain such a
 /// character, so a parser reads the same value.
-#[must_use]
 pub fn json(document: &str) -> Cow<'_, str> {
     let shows = |c| is_printable(c) || matches!(c, '\n' | '\t');
     rewrite(document, shows, |out, c| {

@@ -142,7 +142,6 @@ impl Rejections {
 
     /// The number of resources that had a stale request refused in the last 5 minutes, as far back
     /// as the list goes.
-    #[must_use]
     pub fn stale_resources(&self, now: SystemTime) -> usize {
         let stale = locked(&self.stale);
         stale.iter().filter(|(_, at)| is_recent(**at, now)).count()
@@ -150,7 +149,6 @@ impl Rejections {
 
     /// A sign that the lock service counts from the beginning again: on several resources, tokens
     /// were refused lately that are less than half of the mark. Late holders are close to it.
-    #[must_use]
     pub fn reset_hint(&self, now: SystemTime) -> Option<String> {
         let list = locked(&self.refused);
         let far_below = |one: &&Rejection| {
@@ -178,7 +176,6 @@ impl Rejections {
 
     /// The latest refusals, or the latest unknown outcomes, whether they have settled or not. The
     /// newest comes first. `of`: only those of one resource.
-    #[must_use]
     pub fn latest(&self, unknown: bool, of: Option<&ResourceKey>, limit: usize) -> Vec<Rejection> {
         let list = locked(self.list(unknown));
         let all = list.iter().map(|(_, one)| one);

@@ -55,7 +55,6 @@ impl MemoryShare {
     }
 
     /// Takes `bytes` more; `false`: there is no room, which is counted.
-    #[must_use]
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let free = &self.memory.free;
         let taken = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {

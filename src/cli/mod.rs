@@ -159,7 +159,6 @@ impl Invocation {
 
     /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles
     /// none of its own.
-    #[must_use]
     pub fn run(self) -> Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>> {
         Box::pin(self.execute())
     }
@@ -204,7 +203,6 @@ impl Invocation {
 
 /// The command line. `--help` names environment variables without their values, which may be
 /// secrets.
-#[must_use]
 pub fn command_line() -> clap::Command {
     fn hide_values(command: clap::Command) -> clap::Command {
         command

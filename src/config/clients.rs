@@ -137,7 +137,6 @@ impl ClientPattern {
     }
 
     /// Returns true if a DNS name of a certificate, in lower case, matches.
-    #[must_use]
     pub fn takes_dns(&self, name: &str) -> bool {
         match self {
             Self::Dns(wanted) => wanted == name,
@@ -149,7 +148,6 @@ impl ClientPattern {
     }
 
     /// Returns true if a URI of a certificate matches.
-    #[must_use]
     pub fn takes_uri(&self, uri: &str) -> bool {
         matches!(self, Self::Uri(wanted) if wanted == uri)
     }
@@ -183,7 +181,6 @@ impl AddressRange {
     }
 
     /// Returns true if an address is among them; an IPv4 address in IPv6 counts as IPv4.
-    #[must_use]
     pub fn has(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -226,7 +223,6 @@ impl BearerTokens {
 
     /// Returns true if this is one of them. All are compared, in a time that reveals nothing about
     /// them.
-    #[must_use]
     pub fn take(&self, token: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(token).into();
         let found = self.0.0.iter().map(|token| token.ct_eq(&given));
@@ -235,7 +231,6 @@ impl BearerTokens {
 }
 
 /// The one bearer token of a request (RFC 6750, 2.1).
-#[must_use]
 pub fn bearer<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return None;

@@ -87,7 +87,6 @@ impl Host {
     }
 
     /// Returns true for a Unix socket.
-    #[must_use]
     pub fn is_socket(&self) -> bool {
         self.name.starts_with('/')
     }
@@ -101,7 +100,6 @@ impl Host {
     }
 
     /// Returns true if nobody else can answer in the server's place.
-    #[must_use]
     pub fn is_verified(&self) -> bool {
         matches!(self.mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull)
     }
@@ -192,7 +190,6 @@ impl Dsn {
     }
 
     /// Returns true if an attacker between here and a host can read and change the store's answers.
-    #[must_use]
     pub fn is_open_to_others(&self) -> bool {
         let mut hosts = self.hosts.iter();
         hosts.any(|host| !host.is_local() && !host.is_verified())

@@ -28,7 +28,6 @@ pub enum Mode {
 impl Mode {
     pub const ALL: [Self; 3] = [Self::Enforce, Self::Observe, Self::Bypass];
 
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -119,7 +118,6 @@ blocks! {
 
 impl TokenSettings {
     /// The tokens that are accepted.
-    #[must_use]
     pub fn bounds(&self) -> TokenBounds {
         let mut bounds = TokenBounds::of(self.format);
         if let Some(OrNone(jump)) = self.max_jump {
@@ -277,7 +275,6 @@ word!(LookUpTarget, |text: &str| {
 
 impl LookUpTarget {
     /// The target for an operation of a resource.
-    #[must_use]
     pub fn of(&self, resource: &str, operation: &str) -> String {
         let target = self.0.replace(OPERATION, &percent_encoded(operation));
         target.replace("{resource}", &percent_encoded(resource))

@@ -68,14 +68,12 @@ impl LimitSettings {
         }
     }
 
-    #[must_use]
     pub fn in_flight_per_connection(&self) -> usize {
         let quarter = (self.in_flight.get() / 4).max(1);
         self.in_flight_per_connection.map_or(quarter, Count::get)
     }
 
     /// The requests of one resource, waiting or in flight.
-    #[must_use]
     pub fn in_flight_per_resource(&self) -> usize {
         match self.in_flight_per_resource {
             None => all_but_a_quarter(self.in_flight.get()),
@@ -85,7 +83,6 @@ impl LimitSettings {
 
     /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
     /// limit to requests that need not wait.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         all_but_a_quarter(self.in_flight.get())
     }
@@ -139,14 +136,12 @@ impl ClientShare {
     /// quarters, two addresses leave a seventh and ten leave a thirty-first: none of them can take
     /// all there is (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
     /// switches", 1998).
-    #[must_use]
     pub const fn gives(&self, held: usize, free: usize) -> bool {
         let left = self.of.saturating_sub(self.most);
         held < self.most && held.saturating_mul(left) < self.most.saturating_mul(free)
     }
 
     /// Returns true if an address is counted.
-    #[must_use]
     pub fn counts(&self, ip: IpAddr) -> bool {
         self.loopback || !ip.to_canonical().is_loopback()
     }

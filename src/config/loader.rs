@@ -57,7 +57,6 @@ impl Overrides {
     }
 
     /// True if the implied route has a configured key. A mode alone leaves the default one.
-    #[must_use]
     pub fn name_a_key(&self) -> bool {
         self.0.iter().any(|over| over.path == "resource")
     }

@@ -179,13 +179,11 @@ pub(super) fn allow<'de, D: Deserializer<'de>>(input: D) -> Result<Allow, D::Err
 
 impl RouteSettings {
     /// The value of the `route` label: the route's `name`, else its path.
-    #[must_use]
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(self.path.as_str())
     }
 
     /// The key that goes upstream; `None`: none does.
-    #[must_use]
     pub const fn idempotency(&self) -> Option<&IdempotencySettings> {
         self.idempotency.0.as_ref()
     }

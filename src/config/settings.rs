@@ -107,21 +107,18 @@ blocks! {
 
 impl Settings {
     /// The first digits of the document's SHA-256, the same for the same fields and values.
-    #[must_use]
     pub fn digest(&self) -> String {
         // Maps are in the order of their keys.
         yaml::digest(&self.document.0.to_string())[..12].to_owned()
     }
 
     /// The longest time for which a route remembers outcomes; `None`: none does.
-    #[must_use]
     pub fn remembers(&self) -> Option<Duration> {
         let outcomes = self.routes.iter().flat_map(|route| &route.outcome);
         outcomes.map(|outcome| outcome.remember.0).max()
     }
 
     /// The requirement for client certificates on the data port; `None`: clients are not asked.
-    #[must_use]
     pub fn client_auth(&self) -> Option<ClientAuth> {
         let files = self.tls_files.as_ref();
         let files = files.filter(|files| files.client_ca_file.is_some());
@@ -129,7 +126,6 @@ impl Settings {
     }
 
     /// The claim endpoint; `None`: off.
-    #[must_use]
     pub const fn claim(&self) -> Option<&ClaimSettings> {
         self.claim.0.as_ref()
     }

@@ -87,7 +87,6 @@ pub struct PostgresAddress {
 
 impl StoreSettings {
     /// The address behind `url`, with the files for TLS.
-    #[must_use]
     pub fn address(&self, url: &Secret, application_name: Option<String>) -> PostgresAddress {
         PostgresAddress {
             url: url.clone(),
@@ -145,7 +144,6 @@ impl StoreSettings {
 
 impl StoreTls {
     /// The client certificate and its key.
-    #[must_use]
     pub fn identity(&self) -> Option<(&PathBuf, &PathBuf)> {
         self.cert_file.as_ref().zip(self.key_file.as_ref())
     }

@@ -15,7 +15,6 @@ use super::tls::ClientAuth;
 use super::yaml::at;
 
 /// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
-#[must_use]
 pub fn describe(settings: &Settings) -> Vec<String> {
     let written = |field: &str| at(&settings.document.0, field).and_then(Value::as_str);
     let upstream = written("upstream.url").unwrap_or_default();
@@ -58,7 +57,6 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 }
 
 /// Advice about keys that are valid, but may be wrong for an upstream that reads names differently.
-#[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
     let open = settings.routes.iter().filter_map(|route| {
         let captures = route.fenced_key()?.open_captures();
@@ -79,7 +77,6 @@ pub fn advice(settings: &Settings) -> Vec<String> {
 }
 
 /// The schema (JSON Schema 2020-12) of the configuration file.
-#[must_use]
 pub fn schema() -> Schema {
     let mut schema = schemars::schema_for!(Settings);
     adapt(&mut schema);

@@ -123,7 +123,6 @@ word!({const LEAST: u64, const MOST: u64} Size<LEAST, MOST>, format!("Size{LEAST
 });
 
 impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
-    #[must_use]
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -171,13 +170,11 @@ word!({const MOST: u64, const LEAST: u64} Count<MOST, LEAST>, format!("Count{LEA
 });
 
 impl<const MOST: u64, const LEAST: u64> Count<MOST, LEAST> {
-    #[must_use]
     pub fn get(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
     /// A status as it is written in an answer.
-    #[must_use]
     pub fn status(self) -> u16 {
         u16::try_from(self.0).unwrap_or(u16::MAX)
     }

@@ -207,13 +207,11 @@ impl FailureDetector {
 
     /// The time until the work of a dead instance has settled. `None` if the instance lives, or was
     /// not seen yet.
-    #[must_use]
     pub fn settles_in(&self, id: InstanceId, now: Duration) -> Option<Duration> {
         locked(&self.table).instances.get(&id)?.settles_in(now)
     }
 
     /// The other instances as they were last seen.
-    #[must_use]
     pub fn others(&self, now: Duration) -> Vec<InstanceView> {
         let table = locked(&self.table);
         let others = table.instances.iter().map(|(id, seen)| InstanceView {
@@ -231,7 +229,6 @@ impl FailureDetector {
     }
 
     /// Whether the instance was declared dead. One that only epochs know may still have a lease.
-    #[must_use]
     pub fn is_dead(&self, id: InstanceId) -> bool {
         let table = locked(&self.table);
         let entry = table.instances.get(&id);

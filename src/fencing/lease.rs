@@ -128,13 +128,11 @@ impl Lease {
         self
     }
 
-    #[must_use]
     pub fn clock(&self) -> &BootClock {
         &self.clock
     }
 
     /// Whether something new may be forwarded now.
-    #[must_use]
     pub fn valid(&self) -> bool {
         nanos(self.clock.now()) < self.ends.load(Ordering::Acquire)
             && !self.over.load(Ordering::Acquire)
@@ -142,7 +140,6 @@ impl Lease {
     }
 
     /// Whether this instance has ever joined the store.
-    #[must_use]
     pub fn begun(&self) -> bool {
         self.ends.load(Ordering::Acquire) > 0
     }
@@ -171,13 +168,11 @@ impl Lease {
         }
     }
 
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
     /// Whether a socket, an epoch or a permit of `incarnation` may still be used for a write.
-    #[must_use]
     pub fn holds(&self, incarnation: u64) -> bool {
         // In this order. A rejoin writes the incarnation before the end, so a reader that has found
         // the new end finds the new incarnation too. In the other order, a rejoin in between would
@@ -189,19 +184,16 @@ impl Lease {
         holds
     }
 
-    #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Acquire)
     }
 
-    #[must_use]
     pub fn identity(&self) -> Identity {
         self.state().identity.clone()
     }
 
     /// The terms of a permit that is given now. They are good only if [`Self::holds`] is true of
     /// their incarnation afterwards.
-    #[must_use]
     pub fn terms(&self) -> Identity {
         self.terms.own().clone()
     }
@@ -219,7 +211,6 @@ impl Lease {
     }
 
     /// The rest of the lease. `None` if the run is over: nothing is to be renewed.
-    #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         (!self.is_over()).then(|| self.ends().saturating_sub(self.clock.now()))
     }
@@ -229,13 +220,11 @@ impl Lease {
     }
 
     /// How long it has been over; `None` while it runs.
-    #[must_use]
     pub fn lapsed_for(&self) -> Option<Duration> {
         (!self.valid()).then(|| self.clock.now().saturating_sub(self.ends()))
     }
 
     /// When the exchanges of a lease that is over will be cut; `None` while it runs.
-    #[must_use]
     pub fn cuts_in(&self) -> Option<Duration> {
         Some(self.cutoff.saturating_sub(self.lapsed_for()?))
     }
@@ -302,7 +291,6 @@ impl Lease {
     }
 
     /// Whether this process has used the id.
-    #[must_use]
     pub fn has_used(&self, id: InstanceId) -> bool {
         (self.first..=self.state().last).contains(&id)
     }

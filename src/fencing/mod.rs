@@ -245,7 +245,6 @@ impl Fencing {
     }
 
     /// Why a permit that has not begun is of no use any more: a newer token is known.
-    #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
         match self.recall(key, token, Instant::now()) {
             Err(refused) => overtaken(refused),
@@ -255,19 +254,16 @@ impl Fencing {
     }
 
     /// The name of this run among those that share the store.
-    #[must_use]
     pub fn instance(&self) -> InstanceId {
         self.lease.identity().instance
     }
 
     /// The lease that every byte of a fenced request is written under.
-    #[must_use]
     pub fn lease(&self) -> &Arc<Lease> {
         &self.lease
     }
 
     /// The store, for what operators read of it.
-    #[must_use]
     pub fn store(&self) -> &dyn MarkStore {
         &*self.store
     }

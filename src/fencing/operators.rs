@@ -92,13 +92,11 @@ impl Fencing {
     }
 
     /// The tokens of the older requests that a request waits for here.
-    #[must_use]
     pub fn older(&self, key: &ResourceKey, token: Token) -> Vec<Token> {
         self.epoch_table.older(key, token)
     }
 
     /// The sums over all resources.
-    #[must_use]
     pub fn busy_counts(&self) -> BusyCounts {
         let mut counts = BusyCounts::default();
         self.epoch_table.activities(Instant::now(), |activity| {
@@ -111,7 +109,6 @@ impl Fencing {
     }
 
     /// The instances of the namespace: this one first, the others in the order of their ids.
-    #[must_use]
     pub fn instances(&self) -> Vec<InstanceView> {
         let this = InstanceView {
             id: self.instance().to_string(),

@@ -103,7 +103,6 @@ impl Fencing {
 
     /// The operations whose outcome is unknown and has settled, in the whole namespace, as of the
     /// last look. From memory.
-    #[must_use]
     pub fn counted_unknown_operations(&self) -> UnknownCount {
         *locked(&self.unknown_operations)
     }

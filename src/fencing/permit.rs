@@ -53,14 +53,12 @@ pub struct Sending {
 
 impl Sending {
     /// The lease's incarnation that every write must still be under.
-    #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.ticket.incarnation
     }
 
     /// Cancelled once a newer token is known. From then on the exchange must end within
     /// `barrier.grace`.
-    #[must_use]
     pub fn superseded(&self) -> &CancellationToken {
         &self.ticket.superseded
     }

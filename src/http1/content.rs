@@ -45,7 +45,6 @@ pub enum Framing {
 
 /// True if some servers take this name for that of a framing field: it has another sign in place of
 /// the dash.
-#[must_use]
 pub fn is_framing_twin(name: &[u8]) -> bool {
     let twin = |known: &str| same_name(name, known) && !name.eq_ignore_ascii_case(known.as_bytes());
     [CONTENT_LENGTH, TRANSFER_ENCODING].into_iter().any(twin)
@@ -143,7 +142,6 @@ impl ContentReader {
     }
 
     /// True if the content is whole.
-    #[must_use]
     pub fn is_end(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,

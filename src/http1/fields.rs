@@ -91,19 +91,16 @@ impl Fields {
     }
 
     /// The value of the first line of a name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let line = self.with_name(name).next();
         line.map(|line| self.value(line))
     }
 
     /// The values of all lines of a name.
-    #[must_use]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         self.with_name(name).map(|line| self.value(line))
     }
 
-    #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.with_name(name).next().is_some()
     }
@@ -177,7 +174,6 @@ impl Fields {
     }
 
     /// For a library that writes them. A line that it cannot hold is left out.
-    #[must_use]
     pub fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.iter() {
@@ -243,7 +239,6 @@ pub fn members<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = &'
 }
 
 /// Says if `Connection` has this option.
-#[must_use]
 pub fn connection_has(fields: &Fields, option: &str) -> bool {
     members(fields, CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }

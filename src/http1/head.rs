@@ -155,14 +155,12 @@ pub(crate) fn number(digits: &[u8], radix: u32) -> Option<u64> {
 
 /// True if both names are the same to a server that turns fields into variables, as in CGI
 /// (RFC 3875, 4.1.18): case is ignored, and every sign counts as `-`.
-#[must_use]
 pub fn same_name(name: &[u8], other: &str) -> bool {
     let plain = |(a, b): (&u8, &u8)| plain(*a) == plain(*b);
     name.len() == other.len() && name.iter().zip(other.as_bytes()).all(plain)
 }
 
 /// One letter of a name, as [`same_name`] compares it.
-#[must_use]
 pub const fn plain(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() {
         byte.to_ascii_lowercase()
@@ -172,20 +170,17 @@ pub const fn plain(byte: u8) -> u8 {
 }
 
 /// True if these bytes are a token (RFC 9110, 5.6.2).
-#[must_use]
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| is_tchar(*byte))
 }
 
 /// True if a token may have this byte.
-#[must_use]
 pub const fn is_tchar(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 /// True if a field's value may have this byte: visible ASCII, space, HTAB, or obs-text.
-#[must_use]
 pub const fn is_in_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
@@ -195,7 +190,6 @@ pub(super) const fn is_blank(byte: u8) -> bool {
 }
 
 /// Removes the optional white space around a value: spaces and tabs only.
-#[must_use]
 pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;

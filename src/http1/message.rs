@@ -58,24 +58,20 @@ impl Target {
         Some(Self::new(text, authority))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         self.text.as_str()
     }
 
-    #[must_use]
     pub fn path(&self) -> &str {
         self.text.path()
     }
 
     /// Without its question mark.
-    #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.text.query()
     }
 
     /// The host that the request is for, as `proxy::classify` has checked it.
-    #[must_use]
     pub fn host(&self, fields: &Fields) -> Option<Bytes> {
         let host = || fields.get(HOST).map(Bytes::copy_from_slice);
         self.authority.clone().or_else(host)

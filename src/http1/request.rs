@@ -275,7 +275,6 @@ fn check_path_and_query(target: &[u8]) -> Result<(), MessageError> {
 }
 
 /// True if this is a host, with a port or without, in the one accepted spelling.
-#[must_use]
 pub fn is_host(value: &[u8]) -> bool {
     let (host, port) = if value.starts_with(b"[") {
         let end = length_of(value, |byte| byte != b']');

@@ -26,7 +26,6 @@ macro_rules! label {
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
             /// The value as it stands in the label.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 Self::WORDS[self as usize]
             }
@@ -185,13 +184,11 @@ label! {
 
 impl Outcome {
     /// Whether only a route in observe mode has it.
-    #[must_use]
     pub fn is_observed(self) -> bool {
         self.as_str().starts_with("observed-")
     }
 
     /// True if only a route that remembers outcomes has it.
-    #[must_use]
     pub fn is_of_an_operation(self) -> bool {
         self == Self::Replayed || self.as_str().starts_with("operation-")
     }

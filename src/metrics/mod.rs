@@ -113,14 +113,12 @@ impl Metrics {
 
     /// The handles of a route, to be kept with it. A label that is not in the configuration gets
     /// those of [`UNMATCHED`], so that no text from outside can make a series.
-    #[must_use]
     pub fn route(&self, label: &str) -> Arc<RouteMetrics> {
         let by_label = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(by_label.get(label).unwrap_or(&self.unmatched))
     }
 
     /// The number of requests that have ended with each outcome, in the order of [`Outcome::ALL`].
-    #[must_use]
     pub fn requests_by_outcome(&self) -> Vec<u64> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let total = |outcome| routes.values().map(|route| route.requests(outcome)).sum();
@@ -128,7 +126,6 @@ impl Metrics {
     }
 
     /// The same for the last minute, by up to 5 seconds more.
-    #[must_use]
     pub fn requests_of_last_minute(&self) -> Vec<u64> {
         let mut counts = self.requests_by_outcome();
         let earlier = locked(&self.earlier);
@@ -207,14 +204,12 @@ impl Metrics {
     }
 
     /// Returns true if the store answered last, and otherwise why not.
-    #[must_use]
     pub fn store_status(&self) -> (bool, Option<Arc<str>>) {
         let trouble = locked(&self.store_trouble);
         (self.series.store_up.get() == 1, trouble.clone())
     }
 
     /// Everything, in Prometheus's text format 0.0.4.
-    #[must_use]
     pub fn encode(&self) -> String {
         let mut families = self.registry.gather();
         // Nobody looks at this one, and it says little.

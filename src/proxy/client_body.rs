@@ -35,7 +35,6 @@ pub(super) enum ReplySource {
 }
 
 /// A body of known content.
-#[must_use]
 pub fn full(content: impl Into<Bytes>) -> ClientBody {
     let content = content.into();
     let length = Some(content.len() as u64);

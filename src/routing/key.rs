@@ -39,7 +39,6 @@ impl ResourceKey {
     }
 
     /// The key.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -87,7 +87,6 @@ const SET_BY_PROXY: [&str; 8] = [
 ];
 
 /// True if the upstream does not get this field as the client has sent it, in any spelling.
-#[must_use]
 pub fn is_replaced(field: &str) -> bool {
     let mut names = HOP_BY_HOP.iter().chain(&SET_BY_PROXY);
     names.any(|name| same_name(field.as_bytes(), name))
@@ -123,7 +122,6 @@ const BEGINNINGS: [&str; 20] = [
 
 /// True if an upstream may trust this field as set by the server that terminated TLS. Upstreams
 /// ignore the case of letters, and some treat any other sign like a dash.
-#[must_use]
 pub fn names_a_peer(field: &str) -> bool {
     let mut beginnings = BEGINNINGS.iter();
     beginnings.any(|start| begins(field.as_bytes(), start))

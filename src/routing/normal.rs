@@ -121,7 +121,6 @@ impl Escaped {
 }
 
 /// The text as one segment of a path: every byte but RFC 3986's unreserved ones as `%XX`.
-#[must_use]
 pub fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

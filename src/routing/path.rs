@@ -55,7 +55,6 @@ impl Allow {
     }
 
     /// True if the oddity of this name is allowed.
-    #[must_use]
     pub fn allows(self, name: &str) -> bool {
         Self::index(name).is_some_and(|index| self.0[index])
     }
@@ -165,7 +164,6 @@ impl CheckedPath {
     }
 
     /// The first oddity in the path that `allow` does not let through.
-    #[must_use]
     pub fn oddity_not_in(&self, allow: Allow) -> Option<Ambiguity> {
         let allowed =
             |oddity: &&Ambiguity| allow.0[..SOFT].get(oddity.what as usize) == Some(&true);
@@ -174,7 +172,6 @@ impl CheckedPath {
     }
 
     /// A decoded segment, counted from 0; `None` behind the last one.
-    #[must_use]
     pub fn segment(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -187,7 +184,6 @@ impl CheckedPath {
     }
 
     /// True if a `/` follows the last segment. Never for `/` alone.
-    #[must_use]
     pub const fn trailing_slash(&self) -> bool {
         self.trailing_slash
     }

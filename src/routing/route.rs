@@ -98,7 +98,6 @@ impl Pattern {
     }
 
     /// The pattern as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -113,13 +112,11 @@ impl Pattern {
     }
 
     /// The number of segments in front of a final `{*rest}`.
-    #[must_use]
     pub fn segments(&self) -> usize {
         self.steps.len()
     }
 
     /// The decoded text of a literal segment, counted from 0; `None` for every other one.
-    #[must_use]
     pub fn literal(&self, segment: usize) -> Option<&str> {
         match self.steps.get(segment)? {
             PatternSegment::Literal(text) => Some(text),
@@ -128,7 +125,6 @@ impl Pattern {
     }
 
     /// The first segment that `{name}` or `{*name}` takes, counted from 0.
-    #[must_use]
     pub fn position(&self, name: &str) -> usize {
         let named =
             |step: &PatternSegment| matches!(step, PatternSegment::Capture(known) if known == name);
@@ -136,7 +132,6 @@ impl Pattern {
     }
 
     /// True if the pattern can match a path with this number of segments.
-    #[must_use]
     pub fn takes(&self, segments: usize, trailing_slash: bool) -> bool {
         match self.rest {
             Some(_) => segments >= self.steps.len(),
@@ -145,7 +140,6 @@ impl Pattern {
     }
 
     /// A path that this pattern matches, for messages.
-    #[must_use]
     pub fn example(&self) -> String {
         let segments = (0..self.segments()).map(|at| self.literal(at).unwrap_or("x"));
         raw_path(segments, self.slash)
@@ -224,7 +218,6 @@ const REST: usize = 2;
 impl Router {
     /// Builds a router, and lists the patterns that match the same paths as an earlier one. These
     /// are never found.
-    #[must_use]
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> (Self, Vec<RouteConflict>) {
         let mut root = Self::default();
         let mut conflicts = Vec::new();
@@ -251,7 +244,6 @@ impl Router {
     }
 
     /// The index of the most specific pattern that matches.
-    #[must_use]
     pub fn find(&self, path: &CheckedPath) -> Option<usize> {
         self.find_from(path, 0)
     }

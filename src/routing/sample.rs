@@ -18,7 +18,6 @@ impl KeyTemplate {
     /// The filters `lower` and `int` leave several spellings, of which another route may take some
     /// for literals. Only the normal form is tried: a key that needs another one counts as one that
     /// no request has.
-    #[must_use]
     pub fn sample(&self, key: &str, reach: impl Fn(&CheckedPath) -> bool) -> Option<String> {
         let texts = self.texts_of(key)?;
         let mut lookup = |source: &Source| {

@@ -109,19 +109,16 @@ impl KeyTemplate {
     }
 
     /// The template as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// True if the request's body is needed.
-    #[must_use]
     pub fn uses_json(&self) -> bool {
         self.parts().any(|source| matches!(source, Source::Json(_)))
     }
 
     /// The paths of its JSON parts, from the left.
-    #[must_use]
     pub fn json_paths(&self) -> Vec<&[String]> {
         let paths = self.parts().filter_map(|source| match source {
             Source::Json(path) => Some(&path[..]),
@@ -136,7 +133,6 @@ impl KeyTemplate {
     }
 
     /// True if a path below another one has a key of its own: some part is a list of segments.
-    #[must_use]
     pub fn grows(&self) -> bool {
         self.parts.iter().any(|part| part.list)
     }
@@ -162,7 +158,6 @@ impl KeyTemplate {
 
     /// The keys of paths that the template's pattern matches. `literal`: the text of a segment, if
     /// all these paths have the same one there. `None`: no request has a key.
-    #[must_use]
     pub fn shape<'a>(&self, literal: impl Fn(usize) -> Option<&'a str>) -> Option<KeyShape> {
         let (mut keys, mut escaped) = (self.head.clone(), None);
         let mut narrow = BTreeSet::new();
@@ -198,7 +193,6 @@ impl KeyTemplate {
     }
 
     /// Returns false if a path of so few segments leaves `{*rest}` empty, and so has no key.
-    #[must_use]
     pub fn fits(&self, segments: usize) -> bool {
         let mut lists = self.parts.iter().filter(|part| part.list);
         lists.all(|part| part.source == Source::WholePath || part.at < segments)

@@ -28,13 +28,11 @@ impl Token {
     }
 
     /// The number; never negative.
-    #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
     /// The distance of this token below `mark`; 0 if it is not below.
-    #[must_use]
     pub fn gap_to(self, mark: Self) -> u64 {
         mark.0.saturating_sub(self.0).try_into().unwrap_or(0)
     }
@@ -63,7 +61,6 @@ pub enum Decision {
 
 /// The verdict on `token` at `mark`: one comparison, in one place, so that no caller writes `<`
 /// where `<=` belongs. No mark yet is not a mark of 0: the first token, 0 included, advances.
-#[must_use]
 pub fn judge(mark: Option<Token>, token: Token) -> Decision {
     match mark {
         Some(mark) if token < mark => Decision::Stale { mark },
@@ -73,7 +70,6 @@ pub fn judge(mark: Option<Token>, token: Token) -> Decision {
 }
 
 /// The mark that refuses `token`, if there is one.
-#[must_use]
 pub fn stale_by(mark: Option<Token>, token: Token) -> Option<Token> {
     match judge(mark, token) {
         Decision::Stale { mark } => Some(mark),
@@ -152,7 +148,6 @@ impl TokenFormat {
     }
 
     /// The name in the configuration.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.words().0
     }
@@ -185,7 +180,6 @@ pub struct Needs {
 
 impl Needs {
     /// True if this mark is enough; `None`: there is none.
-    #[must_use]
     pub fn met_by(self, mark: Option<Token>) -> bool {
         match mark {
             Some(mark) => self.least.is_none_or(|least| mark >= least),
@@ -274,7 +268,6 @@ impl TokenBounds {
 
     /// The mark that this token needs. An equal mark is always enough: an operator's advance admits
     /// a token that way.
-    #[must_use]
     pub fn needs(self, token: Token) -> Needs {
         if token > self.max {
             return Needs {

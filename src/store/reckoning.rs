@@ -72,7 +72,6 @@ impl Reckoning {
     /// them. Not longer than `undelivered`: each part that the upstream takes restarts the kernel's
     /// user timeout, and the upstream would work on late bytes for longer than the watchers wait.
     /// Not longer than `settle` either: after that, no request waits for an outcome.
-    #[must_use]
     pub fn cutoff(&self) -> Duration {
         if self.shared {
             self.undelivered.min(self.settle)
@@ -82,13 +81,11 @@ impl Reckoning {
     }
 
     /// How long a counter must stand still before its owner's lease has surely lapsed.
-    #[must_use]
     pub fn silence(&self, lease: Duration) -> Duration {
         self.stretched(lease)
     }
 
     /// How long the work of this instance is waited for, from the moment its death was learned.
-    #[must_use]
     pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
         if row.is_unknown() {
             // Only epochs know the id. A failover may have lost the row of an instance that
@@ -114,7 +111,6 @@ impl Reckoning {
     }
 
     /// `undelivered` and `settle` are as the dead instance has recorded them.
-    #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
         let undelivered = self.undelivered.max(undelivered);
         self.stretched(undelivered + self.settle.max(settle))
@@ -122,14 +118,12 @@ impl Reckoning {
 
     /// How long a resource is refused after its marks were lost. Another instance whose epochs were
     /// lost as well may not know it, and write until its lease lapses.
-    #[must_use]
     pub fn after_loss(&self) -> Duration {
         self.stretched(self.lease + self.undelivered + self.settle)
     }
 
     /// How long to wait for a file that has lost commits, with the terms of [`Self::shared`].
     /// Epochs were among them, of a run that may have been on another machine: as after a move.
-    #[must_use]
     pub fn after_lost_commits(&self) -> Duration {
         self.stretched(self.lease + self.undelivered.max(self.settle) + self.settle)
     }

@@ -34,7 +34,6 @@ impl InstanceId {
     }
 
     /// The id as it stands in a row.
-    #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
@@ -46,13 +45,11 @@ impl InstanceId {
     }
 
     /// The name of the process, which stands in its logs, in `Via` and in its metrics.
-    #[must_use]
     pub fn name(self) -> String {
         format!("{:012x}", self.0 >> Self::REJOINS)
     }
 
     /// The process's name as other programs show it: in `Via`, and in `pg_stat_activity`.
-    #[must_use]
     pub fn application_name(self) -> String {
         format!("fencepost-{}", self.name())
     }
@@ -201,7 +198,6 @@ impl InstanceRow {
     }
 
     /// True if only epochs know it.
-    #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.dead && self.terms.lease.is_zero() && self.terms.routes.is_empty()
     }
@@ -370,7 +366,6 @@ pub enum StoreError {
 
 impl StoreError {
     /// The label value of `fencepost_store_errors_total`.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Timeout(_) => "timeout",

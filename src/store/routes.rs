@@ -43,7 +43,6 @@ impl RouteRecord {
     }
 
     /// The digest of the table that is served.
-    #[must_use]
     pub fn digest(&self) -> String {
         self.served().digest()
     }
@@ -83,7 +82,6 @@ impl RouteRecord {
     }
 
     /// The living instances that serve another table, as of the last read.
-    #[must_use]
     pub fn others(&self) -> Vec<InstanceId> {
         locked(&self.others).clone()
     }

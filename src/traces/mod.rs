@@ -53,13 +53,11 @@ impl Traces {
     }
 
     /// True if these are its settings.
-    #[must_use]
     pub fn has(&self, settings: Option<&TracingSettings>) -> bool {
         settings == Some(&self.settings)
     }
 
     /// Begins the span of a request, if it is traced. `client`: its address.
-    #[must_use]
     pub fn request(
         &self,
         parent: Option<&SpanContext>,

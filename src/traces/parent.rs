@@ -9,7 +9,6 @@ pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const TRACESTATE: &str = "tracestate";
 
 /// The context in `traceparent`. `None`: the request has no valid one, or more than one.
-#[must_use]
 pub fn parent(fields: &Fields) -> Option<SpanContext> {
     let mut lines = fields.get_all(TRACEPARENT);
     let line = std::str::from_utf8(lines.next()?).ok()?;

@@ -60,7 +60,6 @@ impl RequestTrace {
         }
     }
 
-    #[must_use]
     pub fn trace_id(&self) -> TraceId {
         self.context.span().span_context().trace_id()
     }
@@ -77,7 +76,6 @@ impl RequestTrace {
     }
 
     /// Begins the span of the exchange with the upstream. `address`: that of the upstream.
-    #[must_use]
     pub fn upstream(&self, address: &Authority) -> UpstreamSpan {
         let method = self.method.as_str().to_owned();
         let mut attributes = vec![

@@ -40,7 +40,6 @@ const SPELLINGS: [&str; 2] = ["semicolon", "encoded-slash"];
 impl RouteTable {
     /// Lets `new` serve in place of this table: returns it with what it has to remember, and the
     /// findings, with the losses against everything that is remembered.
-    #[must_use]
     pub fn replaced_by(&self, new: &Self) -> (Self, Vec<Finding>) {
         let mut findings = self.changes_to(new);
         for earlier in &self.remembered {
@@ -77,7 +76,6 @@ impl RouteTable {
 
     /// The differences between this table and `new`, without what they remember: every kind of them
     /// for every two routes that one request can reach, the losses first.
-    #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<Finding> {
         if (&self.routes, self.unmatched) == (&new.routes, new.unmatched) {
             return Vec::new();

@@ -114,7 +114,6 @@ impl RouteTable {
     }
 
     /// True if an earlier table has enforced what this one does not.
-    #[must_use]
     pub fn remembers(&self) -> bool {
         !self.remembered.is_empty()
     }
@@ -128,7 +127,6 @@ impl RouteTable {
     }
 
     /// The table as the store keeps it. Equal tables give equal texts.
-    #[must_use]
     pub fn to_document(&self) -> String {
         // Text, names and lists only: there is nothing that JSON could not hold.
         serde_json::to_string(self).unwrap_or_default()
@@ -167,7 +165,6 @@ impl RouteTable {
     }
 
     /// The same for equal tables, whatever they remember: 32 hexadecimal digits.
-    #[must_use]
     pub fn digest(&self) -> String {
         yaml::digest(&self.alone().to_document())
     }
@@ -196,7 +193,6 @@ pub enum TableChange {
 
 impl TableChange {
     /// Returns true if an older token may pass because of it, now or with the next change.
-    #[must_use]
     pub fn is_loss(self) -> bool {
         matches!(
             self,

@@ -18,6 +18,7 @@ store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | i
 body.buffer: 0 | gets no key | routes[0].idempotency
 route.mode: bypass | bypass forwards without a check, so this has no effect | routes[0].resource
 routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
+upstream.host: rewrite; route.methods: [PUT, COPY] | which the upstream does not see | routes[0].methods
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource

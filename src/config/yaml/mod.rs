@@ -103,7 +103,6 @@ impl ConfigProblem {
 
     /// One line, or two with the hint, for an operator: `error: orders.yaml:12: routes[2].resource:
     /// …`.
-    #[must_use]
     pub fn render(&self, file: Option<&Path>) -> String {
         let place = match (&self.place, file) {
             (ConfigPlace::Line(line), Some(file)) => format!("{}:{line}: ", file.display()),
@@ -147,7 +146,6 @@ pub struct Problems {
 
 impl Problems {
     /// Each error with its place and hint.
-    #[must_use]
     pub fn errors_in_words(&self) -> Vec<String> {
         let file = self.file.as_deref();
         let errors = self.list.iter().filter(|p| p.severity == Severity::Error);

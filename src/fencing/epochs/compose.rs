@@ -51,7 +51,6 @@ pub(super) struct Asked {
 }
 
 impl Composed {
-    #[must_use]
     pub fn batch(&self) -> Batch<'_> {
         Batch {
             instance: self.sent.by.instance,

@@ -26,7 +26,6 @@ pub struct Looking {
 
 impl EpochTable {
     /// Reads of these rows are about to be sent.
-    #[must_use]
     pub fn looking(&self, keys: &[ResourceKey], by: &Identity) -> Vec<Looking> {
         let looking = keys.iter().map(|key| {
             let shard = self.shard(key);

@@ -11,7 +11,6 @@ use crate::store::Era;
 
 impl EpochTable {
     /// The era of this instance's memory.
-    #[must_use]
     pub fn era(&self) -> Era {
         self.era.load(Ordering::Acquire)
     }

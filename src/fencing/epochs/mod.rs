@@ -176,7 +176,6 @@ impl EpochTable {
     }
 
     /// How many main lanes there are.
-    #[must_use]
     pub fn lanes(&self) -> usize {
         self.ready.lanes()
     }

@@ -40,7 +40,6 @@ impl EpochTable {
 
     /// Ends the run: closes every epoch. All are over but those that have something in flight or
     /// settling.
-    #[must_use]
     pub fn finish(&self, instance: InstanceId) -> Publication {
         let mut left = Vec::new();
         self.every(|_, entry| {

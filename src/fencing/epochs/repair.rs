@@ -15,7 +15,6 @@ impl EpochTable {
     /// Composes the repair of each resource: its mark, whether its token is spent, and the epochs in
     /// use. Write it back only under a lease that still holds after this: an instance that was
     /// declared dead may have missed an override.
-    #[must_use]
     pub fn to_repair(&self, keys: &[ResourceKey], by: &Identity) -> Vec<Repair> {
         let repairs = keys.iter().map(|key| {
             let shard = self.shard(key);

@@ -40,7 +40,6 @@ pub struct Waiter {
 
 impl Waiter {
     /// A request of this task, and its answer.
-    #[must_use]
     pub fn new(token: Token, want: Want, needs: Needs) -> (Self, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
         let waiter = Self {

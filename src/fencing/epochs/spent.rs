@@ -27,7 +27,6 @@ pub struct Spend {
 
 impl Spend {
     /// Whether a statement's finding shows that this spending was lost. `token`: the one asked for.
-    #[must_use]
     pub fn is_missing(&self, token: Token, found: &Found) -> bool {
         if found.era > self.era || found.before > Some(self.token) {
             return false;

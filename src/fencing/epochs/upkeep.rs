@@ -10,7 +10,6 @@ use crate::store::{Epoch, InstanceId, Notification};
 
 impl EpochTable {
     /// For the owners of the epochs that a request waits for here.
-    #[must_use]
     pub fn waited_for(&self) -> Vec<Notification> {
         let mut all = Vec::new();
         self.waited(|key, entry| {
@@ -41,7 +40,6 @@ impl EpochTable {
     /// Closes the idle epochs of one resource, unless a request waits under one. Returns those of
     /// these epochs, which are open in the store, that this instance does not use: they may be
     /// ceded.
-    #[must_use]
     pub fn release(&self, key: &ResourceKey, me: InstanceId, open: &[Epoch]) -> Vec<Epoch> {
         self.with(key, |entry| {
             let waits = entry.waiting > 0;
@@ -52,7 +50,6 @@ impl EpochTable {
     }
 
     /// The activity at one resource here.
-    #[must_use]
     pub fn activity(&self, key: &ResourceKey, now: Instant) -> ResourceActivity {
         let shard = self.shard(key);
         let entry = shard.active.get(key);
@@ -60,7 +57,6 @@ impl EpochTable {
     }
 
     /// The tokens of the older requests that a request waits for here, in no order.
-    #[must_use]
     pub fn older(&self, key: &ResourceKey, token: Token) -> Vec<Token> {
         let shard = self.shard(key);
         let Some(entry) = shard.active.get(key).filter(|entry| entry.waiting > 0) else {

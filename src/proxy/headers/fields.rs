@@ -97,7 +97,6 @@ fn keeps_utf_8(parameter: &str) -> bool {
 }
 
 /// Says if a message is one of a gRPC call. gRPC-Web does not count: its trailers are in the body.
-#[must_use]
 pub fn is_grpc(fields: &Fields) -> bool {
     const TYPE: &[u8] = b"application/grpc";
     let content = fields.get(CONTENT_TYPE).unwrap_or_default();
@@ -143,7 +142,6 @@ pub fn method_overrides(fields: &Fields) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A field that names another path beside the request's own.
-#[must_use]
 pub fn path_override(fields: &Fields) -> Option<String> {
     let mut names = fields.iter().map(|(name, _)| name);
     let name = names.find(|name| is_like_one_of(name, &PATH_OVERRIDES))?;

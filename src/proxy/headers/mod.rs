@@ -105,7 +105,6 @@ pub struct ForUpstream<'a> {
 }
 
 /// Whether the client accepts trailers (RFC 9110, 10.1.4).
-#[must_use]
 pub fn takes_trailers(fields: &Fields) -> bool {
     members(fields, TE).any(|member| member.eq_ignore_ascii_case(b"trailers"))
 }
@@ -224,7 +223,6 @@ impl Via {
 
     /// Says if this process is among those that a request has passed. The name may be anywhere, in
     /// either case: no other process has it, even if an intermediary changes the members.
-    #[must_use]
     pub fn is_in(self, fields: &Fields) -> bool {
         let name = &self.0[0].as_bytes()[Self::RECEIVED[0].len()..];
         fields.get_all(VIA).any(|line| {
@@ -249,7 +247,6 @@ impl Via {
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.
 /// Keys that templates make have no `%` but in escapes of ASCII signs, and no space in their
 /// literal text, so no two of them come out equal, and [`resource_of`] reads them back.
-#[must_use]
 pub fn resource_value(key: &ResourceKey) -> Cow<'_, str> {
     const ESCAPED: AsciiSet = CONTROLS.add(b' ');
     utf8_percent_encode(key.as_str(), &ESCAPED).into()

@@ -56,7 +56,6 @@ pub enum Retry {
 }
 
 impl Retry {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -148,18 +147,15 @@ impl Refusal {
         Row { outcome, status, grpc, reason, retry, step }
     }
 
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.row().outcome
     }
 
     /// The member `retry`, and the value of `X-Fencing-Retry`.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         self.row().retry
     }
 
-    #[must_use]
     pub fn status(&self, style: AnswerStyle) -> StatusCode {
         let row = self.row();
         match row.outcome {
@@ -168,7 +164,6 @@ impl Refusal {
         }
     }
 
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         use Refused::{OlderInFlight, Unavailable};
         match self.refused() {
@@ -196,7 +191,6 @@ impl Refusal {
     }
 
     /// The answer.
-    #[must_use]
     pub fn respond(&self, style: AnswerStyle, subject: Option<&Subject>) -> Response<ClientBody> {
         let row = self.row();
         let word = row.outcome.as_str();
@@ -277,7 +271,6 @@ const PROBLEM_ROOM: usize = 768;
 const GRPC_ESCAPED: AsciiSet = CONTROLS.add(b'%');
 
 /// A claim was granted.
-#[must_use]
 pub fn claimed(outcome: Outcome) -> Response<ClientBody> {
     let mut response = Response::new(StatusCode::NO_CONTENT, full(bytes::Bytes::new()));
     response.head.fields.append(OUTCOME, outcome.as_str());
