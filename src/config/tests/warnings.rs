@@ -1,7 +1,7 @@
 //! Each kind of warning, with its path. A start goes on in spite of it.
 
 use super::{BASE, cases, good};
-use crate::config::Severity;
+use crate::config::{ConfigProblem, Severity};
 
 /// Fields that are doubtful, a part of the message, and the path that is reported where it is not
 /// the last field's.
@@ -18,7 +18,6 @@ store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | i
 body.buffer: 0 | gets no key | routes[0].idempotency
 route.mode: bypass | bypass forwards without a check, so this has no effect | routes[0].resource
 routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
-upstream.host: rewrite; route.methods: [PUT, COPY] | which the upstream does not see | routes[0].methods
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
@@ -84,5 +83,27 @@ fn a_thing_that_goes_with_its_parent_under_one_key_is_not_warned_of() {
     ] {
         let (_, warnings) = good(&format!("{BASE}routes: [{routes}]\n"));
         assert!(warnings.is_empty(), "{routes}: {warnings:?}");
+    }
+}
+
+#[test]
+fn copy_and_move_need_the_host_of_the_client() {
+    let route = "path: '/o/{id}', resource: 'o:{id}'";
+    for (host, methods, warns) in [
+        ("rewrite", "[PUT, COPY]", true),
+        ("b.test", "[MOVE]", true),
+        ("preserve", "[PUT, COPY]", false),
+        ("rewrite", "[PUT]", false),
+    ] {
+        let (_, warnings) = good(&format!(
+            "upstream: {{ url: http://a, host: {host} }}\nroutes: [{{ {route}, methods: {methods} }}]\n"
+        ));
+        let is_it = |warning: &ConfigProblem| warning.message.contains("does not see");
+        let paths: Vec<&str> = warnings.iter().map(|one| &*one.path).collect();
+        assert_eq!(
+            warnings.iter().any(is_it),
+            warns,
+            "{host} {methods}: {paths:?}"
+        );
     }
 }
