@@ -275,7 +275,7 @@ fn step(body: PruneBody, writer: &MayWrite) -> Result<PruneStep, AdminProblem> {
         after: body.after,
         unchanged,
         dry_run: body.dry_run,
-        by: signed(body.why, writer, true)?,
+        by: signed(body.why, writer, !body.dry_run)?,
     })
 }
 

@@ -56,6 +56,7 @@ enum Verb {
     },
     /// Delete marks that have not changed for long: without its mark, a resource accepts any token,
     /// also that of a holder that was away for so long
+    #[command(mut_arg("reason", |reason| reason.required(false).default_value("")))]
     Prune(PruneBody),
     /// Show one mark: requests in flight and waiting, and the latest refusals
     Get {

@@ -38,7 +38,10 @@ over_both_stores! {
         let (at_work, gate) = proxy.held(&upstream, put("/orders/used").token(50)).await;
         proxy.stale(put("/orders/old-1").token(49)).await;
 
-        let (good, said) = marks(&proxy, &[&PRUNE[..], &["--dry-run"]].concat()).await;
+        // What changes nothing needs no reason.
+        let (good, said) = marks(&proxy, &PRUNE[..3]).await;
+        assert!(!good && said.contains("`reason` is empty"), "{said}");
+        let (good, said) = marks(&proxy, &[&PRUNE[..3], &["--dry-run"]].concat()).await;
         assert!(good && said == "2 marks would be deleted, 1 are in use\n", "{said}");
         assert_eq!(proxy.token("order:old-1").await, Some(50));
         let (good, said) = marks(&proxy, &PRUNE).await;
