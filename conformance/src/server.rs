@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fencepost::http1::Fields;
-use fencepost::metrics::Outcome;
 use fencepost::proxy::headers::{self, RESOURCE, TARGET};
 use fencepost::proxy::{ClientBody, Refusal, Retry, Subject, claimed, full};
 use fencepost::routing::{ResourceKey, Token, TokenFormat};
@@ -278,7 +277,7 @@ fn claim<'a>(method: &Method, fields: &'a Fields) -> Result<&'a str, Refusal> {
 fn respond(answer: &Answer, subject: Option<&Subject>) -> Answered {
     Ok(match answer {
         Answer::Accepted => reply(StatusCode::OK, JSON, "{\"accepted\":true}\n"),
-        Answer::Claimed => claimed(Outcome::Claimed).into(),
+        Answer::Claimed => claimed().into(),
         Answer::Refused(refusal, form) => {
             let subject = subject.filter(|_| form.has_subject);
             refusal.respond(form.style, subject).into()

@@ -43,7 +43,7 @@ pub(super) fn run(args: ExplainArgs) -> anyhow::Result<(bool, String)> {
     let mut explained = String::new();
     if args.configuration.0.file.is_none() {
         explained +=
-            "No file is given (--config): this is by the defaults, and flags if there are any.\n";
+            "No file is given (--config): explained by defaults, flags and variables alone.\n";
     }
     let Some((settings, _)) = loaded(&args.configuration.without_upstream()) else {
         return Ok((false, String::new()));

@@ -220,6 +220,7 @@ impl ProbeArgs {
         let why = problem["detail"].as_str().unwrap_or_default();
         let word = outcome.as_ref().map(|word| match &**word {
             "stale-token" => " stale-token".to_owned(),
+            word if why.is_empty() => format!(" {word}"),
             word => format!(" {word}: {why}"),
         });
         Ok(Answer {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::addresses::{HostPolicy, Listen};
+use super::addresses::{HostPolicy, Listen, UpstreamUrl};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings, check_clients};
 use super::judging::{IdempotencySettings, KeyScope, Mode, SafeMethods, Unmatched};
@@ -230,9 +230,10 @@ impl Settings {
             .iter()
             .any(|verb| route.methods.contains(*verb));
         let text = "COPY and MOVE name another resource on the client's host, which the upstream does \
-                    not see\nupstream.host: preserve";
-        let is_foreign = moves && self.upstream.host != HostPolicy::Preserve;
-        report.warn_if(is_foreign, &field("methods"), text);
+                    not see\nupstream.host: preserve, and HTTP/1.1 to the upstream";
+        let http2 = self.upstream.http2 || matches!(self.upstream.url, UpstreamUrl::H2c(_));
+        let is_foreign = http2 || self.upstream.host != HostPolicy::Preserve;
+        report.warn_if(moves && is_foreign, &field("methods"), text);
         route.check_name(&field("name"), report);
         let (clients, named) = (field("require_client"), self.client_auth().is_some());
         check_clients(&clients, &route.require_client, named, report);

@@ -152,10 +152,10 @@ label! {
         OperationMismatch = "operation-mismatch",
         /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
-        /// The client left, or did not finish its request in time, before anything was forwarded.
+        /// The client left, or did not finish its request in time. Of a fenced request, nothing was
+        /// forwarded.
         RequestTimeout = "request-timeout",
-        /// Passed without being judged: a safe method without a token, or a bypass route. Or the claim
-        /// of what is only observed.
+        /// Passed without being judged: a safe method without a token, or a bypass route.
         Unfenced = "unfenced",
         /// A claim that was granted.
         Claimed = "claimed",

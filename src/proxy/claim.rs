@@ -47,51 +47,69 @@ impl Proxy {
         let ends = context.progress.began + context.table().settings.body.timeout.0;
         let _listed = Listed::new(context, Stage::Body, ends);
         let fields = &head.fields;
+        // Whether only observing routes have the key. Then the mark is raised, as by an observed
+        // request, and neither a refusal nor an older request holds the claim up.
+        let mut observed = false;
         let claim = match (
             headers::text(fields, TARGET)?,
             headers::text(fields, RESOURCE)?,
         ) {
-            (Some(target), None) => by_target(context, &aimed(target, &head)?, body).await?,
-            (None, Some(key)) => by_resource(context, key, &head)?,
-            _ => {
-                return Err(Refusal::ambiguous(
-                    "Say what is claimed, by one of: X-Fencing-Target: PUT /orders/7, or \
-                     X-Fencing-Resource: <key>.",
-                ));
+            (Some(target), None) => {
+                by_target(context, &aimed(target, &head)?, body, &mut observed).await
             }
+            (None, Some(key)) => by_resource(context, key, &head, &mut observed),
+            _ => Err(Refusal::ambiguous(
+                "Say what is claimed, by one of: X-Fencing-Target: PUT /orders/7, or \
+                 X-Fencing-Resource: <key>.",
+            )),
         };
-        let answer = |outcome| Forwarded {
-            response: claimed(outcome),
+        let raised = async {
+            let claim = claim?;
+            let _ = context.subject.set(claim.subject.clone());
+            let trace = context.trace.as_deref();
+            let (key, token) = (&claim.subject.0, claim.subject.1);
+            let open = self.fencing.unless_known_stale(key, token, trace)?;
+            if observed {
+                self.fencing.raise(Some(claim.needs), key, token).await?;
+                return Ok(());
+            }
+            let watch = (&*context.table().claim_metrics, trace);
+            context.enter_admission(Instant::now(), claim.wait);
+            let (subject, needs) = ((key, token), claim.needs);
+            let admitted = self.fencing.admit(needs, subject, open, claim.wait, watch);
+            // Nothing is sent under the permit. The claim needed only the wait.
+            drop(admitted.await?.permit);
+            Ok::<_, Refusal>(())
+        };
+        let outcome = match raised.await {
+            Ok(()) => Outcome::Claimed,
+            Err(refusal) if observed && refusal.outcome().observed().is_observed() => {
+                context.note(&refusal, None);
+                refusal.outcome().observed()
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        Ok(Forwarded {
+            response: claimed(),
             outcome: Some(outcome),
-        };
-        let Some(claim) = claim else {
-            return Ok(answer(Outcome::Unfenced));
-        };
-        let _ = context.subject.set(claim.subject.clone());
-        let trace = context.trace.as_deref();
-        let (key, token) = (&claim.subject.0, claim.subject.1);
-        let open = self.fencing.unless_known_stale(key, token, trace)?;
-        let watch = (&*context.table().claim_metrics, trace);
-        context.enter_admission(Instant::now(), claim.wait);
-        let (subject, needs) = ((key, token), claim.needs);
-        let admitted = self.fencing.admit(needs, subject, open, claim.wait, watch);
-        // Nothing is sent under the permit. The claim needed only the wait.
-        drop(admitted.await?.permit);
-        Ok(answer(Outcome::Claimed))
+        })
     }
 }
 
-/// The route of the later request gives the key and the token's format. `None`: the request is only
-/// observed. Its client claims all the same, and nothing is refused.
+/// The route of the later request gives the key and the token's format.
 async fn by_target(
     context: &Context,
     aimed: &RequestHead,
     body: Received,
-) -> Result<Option<Claim>, Refusal> {
-    let class = classify::classify(context.table(), aimed, &context.client, &mut None)?;
+    observed: &mut bool,
+) -> Result<Claim, Refusal> {
+    let table = context.table();
+    let class = classify::classify(table, aimed, &context.client, &mut None)?;
+    *observed = matches!(class, Class::Observed(..) | Class::Unlisted);
     let fenced = match class {
         Class::Fenced(fenced) => fenced,
-        Class::Observed(..) | Class::Unlisted => return Ok(None),
+        Class::Observed(_, judged) => judged?,
+        Class::Unlisted => return Err(Refusal::NoRoute),
         Class::Pass { .. } | Class::Claim => {
             return Err(Refusal::ambiguous(
                 "X-Fencing-Target names a request that is not fenced: there is nothing to claim.",
@@ -106,11 +124,12 @@ async fn by_target(
     } else {
         fenced.key(aimed, None)?
     };
-    Ok(Some(Claim {
+    *observed &= table.could_yield(Mode::Enforce, key.as_str()).count() == 0;
+    Ok(Claim {
         needs: settings.token.bounds().needs(fenced.token),
         subject: (key, fenced.token),
         wait: settings.barrier.wait.0,
-    }))
+    })
 }
 
 /// The request that a claim names. The authority of the claim itself stays: `{host}` is the same
@@ -148,22 +167,28 @@ fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<
     }
 }
 
-/// The subject of a claim that names the key itself; `None` if only observing routes can yield it. A key
-/// that no route can yield protects nothing, and is refused. If several routes can yield it, the proxy does not know which
-/// one the holder will use. So each must admit the client, and each must read the token in the same
-/// way: `10` is another token in decimal than in hexadecimal.
-fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Option<Claim>, Refusal> {
+/// The subject of a claim that names the key itself. A key that no route can yield protects nothing,
+/// and is refused. If several routes can yield it, the proxy does not know which one the holder will
+/// use. So each must admit the client, and each must read the token in the same way: `10` is another
+/// token in decimal than in hexadecimal. If one enforces, those that observe do not count.
+fn by_resource(
+    context: &Context,
+    key: &str,
+    head: &RequestHead,
+    observed: &mut bool,
+) -> Result<Claim, Refusal> {
     let (table, client) = (context.table(), &context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
     let could_yield = |mode| table.could_yield(mode, key.as_str());
-    let routes: Vec<_> = could_yield(Mode::Enforce).collect();
+    let mut routes: Vec<_> = could_yield(Mode::Enforce).collect();
+    if routes.is_empty() {
+        routes.extend(could_yield(Mode::Observe));
+        *observed = !routes.is_empty();
+    }
     let Some(route) = routes.first() else {
-        if could_yield(Mode::Observe).next().is_some() {
-            return Ok(None);
-        }
         return Err(Refusal::Ambiguous(format!(
-            "No enforcing route can yield the resource key {key}: claiming it would protect nothing."
+            "No route that enforces or observes can yield the resource key {key}: claiming it would protect nothing."
         )));
     };
     let mut settings = routes.iter().map(|route| &route.settings);
@@ -183,9 +208,9 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Optio
     // The token must be plausible to each of them.
     let needs = routes.iter();
     let needs = needs.map(|route| route.settings.token.bounds().needs(token));
-    Ok(Some(Claim {
+    Ok(Claim {
         needs: needs.reduce(Needs::and).unwrap_or_default(),
         subject: (key, token),
         wait: route.settings.barrier.wait.0,
-    }))
+    })
 }

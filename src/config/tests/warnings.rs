@@ -89,21 +89,22 @@ fn a_thing_that_goes_with_its_parent_under_one_key_is_not_warned_of() {
 #[test]
 fn copy_and_move_need_the_host_of_the_client() {
     let route = "path: '/o/{id}', resource: 'o:{id}'";
-    for (host, methods, warns) in [
-        ("rewrite", "[PUT, COPY]", true),
-        ("b.test", "[MOVE]", true),
-        ("preserve", "[PUT, COPY]", false),
-        ("rewrite", "[PUT]", false),
+    for (url, host, methods, warns) in [
+        ("http://a", "rewrite", "[PUT, COPY]", true),
+        ("http://a", "b.test", "[MOVE]", true),
+        ("h2c://a", "preserve", "[MOVE]", true),
+        ("http://a", "preserve", "[PUT, COPY]", false),
+        ("http://a", "rewrite", "[PUT]", false),
     ] {
         let (_, warnings) = good(&format!(
-            "upstream: {{ url: http://a, host: {host} }}\nroutes: [{{ {route}, methods: {methods} }}]\n"
+            "upstream: {{ url: '{url}', host: {host} }}\nroutes: [{{ {route}, methods: {methods} }}]\n"
         ));
         let is_it = |warning: &ConfigProblem| warning.message.contains("does not see");
         let paths: Vec<&str> = warnings.iter().map(|one| &*one.path).collect();
         assert_eq!(
             warnings.iter().any(is_it),
             warns,
-            "{host} {methods}: {paths:?}"
+            "{url} {host} {methods}: {paths:?}"
         );
     }
 }

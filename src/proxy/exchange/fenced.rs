@@ -60,6 +60,12 @@ pub(in crate::proxy) async fn forward(
     tasks: &TaskTracker,
 ) -> Result<Forwarded, Refusal> {
     terms.context.progress.enter(Stage::Connection, None);
+    // Lets whatever else is ready on this worker run first. So requests leave together, and wake an
+    // upstream on the same machine once for several. An attempt has just waited for the store; left
+    // here by its client, it would be given back behind the permit.
+    if terms.attempt.is_none() {
+        tokio::task::yield_now().await;
+    }
     let reserved = match reserve(&terms.context.snapshot.upstream, &permit).await {
         Ok(reserved) => reserved,
         Err(refusal) => {
@@ -146,9 +152,6 @@ fn broken_off(error: SendError) -> Refusal {
 /// Reserves a connection upstream. The permit delays newer tokens meanwhile, so the wait
 /// ends as soon as one is known.
 async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refusal> {
-    // Lets whatever else is ready on this worker run first. So requests leave together, and wake an
-    // upstream on the same machine once for several.
-    tokio::task::yield_now().await;
     let reserved = tokio::select! {
         // Biased: mostly a connection is there, and nothing else need be waited for.
         biased;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::claim::{by_key, claim};
 use crate::support::steps::REQUESTS;
-use crate::support::{Proxy, Request, Step, Upstream, fenced, post, put};
+use crate::support::{Proxy, Step, Upstream, fenced, forwarded, post, put};
 
 async fn observing(route: &str, more: &str) -> (Upstream, Proxy) {
     let routes = format!("routes: [{{ {route}, mode: observe }}]");
@@ -68,37 +68,58 @@ async fn an_unlisted_write_passes_until_a_route_enforces() {
     assert_eq!(upstream.count(), 0);
 }
 
-/// Clients claim already before routes enforce, and go on when one is set back to observe. What they
-/// are told is no promise: nothing is raised.
+/// Clients claim already before routes enforce, and go on when one is set back to observe. The 204 is
+/// no promise then: former holders still pass.
 #[tokio::test]
-async fn claims_are_let_through_where_routes_observe() {
-    let routes = "path: '/orders/{id}', resource: 'order:{id}'";
-    let (upstream, proxy) = observing(routes, "").await;
-    for claim in [
-        claim("PUT /orders/7").token(42),
-        claim("PUT /orders/7"),
-        claim("PUT /elsewhere").token(42),
-        by_key("order:7").token("odd"),
+async fn claims_are_not_refused_where_routes_observe() {
+    let route = "path: '/orders/{id}', resource: 'order:{id}'";
+    let (upstream, proxy) = observing(route, "").await;
+    for (claim, outcome) in [
+        (claim("PUT /orders/7").token(42), "claimed"),
+        (by_key("order:7").token(43), "claimed"),
+        (claim("PUT /orders/7").token(41), "observed-stale-token"),
+        (by_key("order:7").token("odd"), "observed-malformed-token"),
+        (claim("PUT /orders/7"), "observed-token-required"),
+        (claim("PUT /elsewhere").token(42), "observed-no-route"),
     ] {
+        let before = claims(&proxy, outcome).await;
         let answer = proxy.send(claim).await;
-        let outcome = answer.head.get("x-fencing-outcome");
-        assert_eq!((answer.status(), outcome), (204, Some("unfenced")));
+        let told = answer.head.get("x-fencing-outcome");
+        assert_eq!((answer.status(), told), (204, Some("claimed")), "{outcome}");
+        assert_eq!(claims(&proxy, outcome).await, before + 1, "{outcome}");
     }
-    let counted = [("route", "claim"), ("outcome", "unfenced")];
-    assert_eq!(proxy.count(REQUESTS, &counted).await, 4);
-    assert_eq!(proxy.token("order:7").await, None);
+    assert_eq!(proxy.token("order:7").await, Some(43));
+    let refused = proxy.log_of("message", "would have been refused").await;
+    assert_eq!(refused["route"], "claim", "{refused}");
     let other = by_key("other:7").token(42);
     proxy.refuse(other, 400, "ambiguous-request").await;
     assert_eq!(upstream.count(), 0);
+}
 
-    // A route that enforces the same key decides.
-    let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }, \
-        { path: '/bills/{id}', resource: 'order:{id}' }]";
-    let (_upstream, proxy) = fenced(routes).await;
-    let ask = async |claim: Request| proxy.send(claim).await.status();
-    assert_eq!(ask(claim("PUT /orders/7").token(41)).await, 204);
-    assert_eq!(ask(by_key("order:7").token(42)).await, 204);
-    assert_eq!(proxy.token("order:7").await, Some(42));
+async fn claims(proxy: &Proxy, outcome: &str) -> u64 {
+    let of = [("route", "claim"), ("outcome", outcome)];
+    proxy.count(REQUESTS, &of).await
+}
+
+/// Two routes may have one key. A 204 for it is a promise as soon as one of them enforces.
+#[tokio::test]
+async fn a_claim_is_judged_if_any_route_enforces_its_key() {
+    let routes = "barrier: { wait: 300ms }
+routes:
+  - { path: '/orders/{id}', resource: 'order:{id}', mode: observe }
+  - { path: '/bills/{id}', resource: 'order:{id}' }";
+    let (upstream, proxy) = fenced(routes).await;
+    let (at_work, gate) = proxy.held(&upstream, put("/bills/7").token(41)).await;
+    for claim in [claim("PUT /orders/7"), by_key("order:7")] {
+        let waits = claim.token(42);
+        proxy.refuse(waits, 503, "older-in-flight").await;
+    }
+    gate.open();
+    forwarded(at_work).await;
+    let claimed = proxy.send(claim("PUT /orders/7").token(42)).await;
+    assert_eq!(claimed.status(), 204);
+    proxy.stale(put("/bills/7").token(41)).await;
+    proxy.stale(claim("PUT /orders/7").token(41)).await;
     proxy.stale(by_key("order:7").token(41)).await;
 }
 

@@ -139,7 +139,8 @@ async fn drills_pass_where_outcomes_are_remembered() {
     let told = indirect(&proxy, "/pay/c", &own).await;
     told.assert(&["ok", "ok"]);
     let told = indirect(&proxy, "/pay/c", &own).await;
-    told.assert(&["FAILED", "FAILED"]).got(0, "200 replayed");
+    told.assert(&["FAILED", "FAILED"])
+        .got(0, "200 replayed, above");
     let told = indirect(&proxy, "/pay/c", &["-H", "X-Fencing-Operation: "]).await;
     told.assert(&["FAILED", "FAILED"])
         .got(0, "400 ambiguous-request: this route remembers");

@@ -52,7 +52,8 @@ impl Metrics {
 
     /// As [`Self::sum`], of whole numbers.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let sum = self.sum(name, labels);
+        // The sum of no series is −0.
+        let sum = self.sum(name, labels) + 0.0;
         format!("{sum}").parse().expect("a whole number")
     }
 }
