@@ -46,7 +46,7 @@ blocks! {
         /// The template of the key; `None` only in bypass mode.
         #[serde(skip)]
         pub key: Option<KeyTemplate>,
-        /// `enforce`; `observe`: refuse nothing, and count what would be refused; `bypass`: forward
+        /// `enforce`; `observe`: refuse no token, and count what would be refused; `bypass`: forward
         /// without a check.
         pub mode: Mode = Mode::Enforce,
         /// The clients that may use the route, by the names in their certificates; others get a

@@ -47,8 +47,7 @@ impl Proxy {
         let ends = context.progress.began + context.table().settings.body.timeout.0;
         let _listed = Listed::new(context, Stage::Body, ends);
         let fields = &head.fields;
-        // Whether only observing routes have the key. Then the mark is raised, as by an observed
-        // request, and neither a refusal nor an older request holds the claim up.
+        // Whether only observing routes have the key. Then a refusal of the fence is only counted.
         let mut observed = false;
         let claim = match (
             headers::text(fields, TARGET)?,
@@ -69,10 +68,6 @@ impl Proxy {
             let trace = context.trace.as_deref();
             let (key, token) = (&claim.subject.0, claim.subject.1);
             let open = self.fencing.unless_known_stale(key, token, trace)?;
-            if observed {
-                self.fencing.raise(Some(claim.needs), key, token).await?;
-                return Ok(());
-            }
             let watch = (&*context.table().claim_metrics, trace);
             context.enter_admission(Instant::now(), claim.wait);
             let (subject, needs) = ((key, token), claim.needs);

@@ -215,6 +215,7 @@ fn same_key_elsewhere(
     fenced: &Fenced,
     head: &RequestHead,
 ) -> Result<(), Refusal> {
+    // None is no host that a Destination can name.
     let host = host(head).unwrap_or_default();
     let Some(path) = destination::find(table, head, &fenced.route, host)? else {
         return Ok(());

@@ -205,7 +205,9 @@ impl Refusal {
                 let limit = humantime::format_duration(*limit);
                 write!(f, "No response within {limit}")
             }
-            Self::ClientGone(why) => write!(f, "{why}. Of a fenced one, nothing was forwarded."),
+            Self::ClientGone(why) => {
+                write!(f, "{why}. Of a fenced request, nothing was forwarded.")
+            }
             _ => f.write_str(self.row().reason),
         }?;
         f.write_str(match self {
